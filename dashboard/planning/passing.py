@@ -87,9 +87,15 @@ def _route(field: str, value: object, spec: RunSpec, script: Script) -> Route:
         return Route(field, option=option, given=given, problem=problem)
     if reason:
         return Route(field, problem=f"{reason} So {_shown(field, value)} is not passed on.")
-    if option is None or option.kind == "positional":
+    if option is None or option.kind == "positional" or _is_file_of_settings(spec, script):
         return Route(field, problem=_no_option(field, value, script, option))
     return Route(field, tuple(written(option, f"{{{field}}}")), option)
+
+
+def _is_file_of_settings(spec: RunSpec, script: Script) -> bool:
+    """Whether the one argument is a file, which HfArgumentParser's scripts read instead of options."""
+    is_file = len(spec.args) == 1 and spec.args[0].endswith((".json", ".yaml", ".yml"))
+    return is_file and "its dataclasses" in script.parsers
 
 
 def _precision_route(precision: str, spec: RunSpec, script: Script, options: Sequence[Option]) -> Route:
@@ -142,17 +148,19 @@ def _given_instead(option: Option, field: str, value: object, given: str) -> str
     return f"The arguments already set {option.flag} to {given[:40]}: {_shown(field, value)} is not used."
 
 
-def _no_option(field: str, value: object, script: Script, positional: Option | None) -> str:
+def _no_option(field: str, value: object, script: Script, option: Option | None) -> str:
     """Say that a value reaches the script by no option, and how it could."""
-    if positional is not None:
+    advice = _advice(field)
+    if option is not None and option.kind != "positional":
+        reason = f"The arguments are a file of settings, which {script.name} reads instead of {option.flag}"
+        advice = " Set it in the file."
+    elif option is not None:
         reason = f"{script.name} takes {LABELS[field]} by its place among the arguments"
     elif script.unread:
         reason = f"The options of {script.name} cannot be read from its source ({' and '.join(script.unread)})"
     else:
-        reason = f"No known option of {script.name} sets {LABELS[field]}"
-    is_known = positional is None and not script.unread
-    variable = f"{_plain(value)} reaches it only as {_variable(field)} in the environment."
-    return f"{reason}: {variable}{_own(field, script) if is_known else _advice(field)}"
+        reason, advice = f"No known option of {script.name} sets {LABELS[field]}", _own(field, script)
+    return f"{reason}: {_plain(value)} reaches it only as {_variable(field)} in the environment.{advice}"
 
 
 def _only_variable(field: str, value: object) -> str:

@@ -32,6 +32,8 @@ ENTRIES: dict[str, tuple[str, tuple[str, ...]]] = {
 """How each library is called (the beginnings of full names), and the reader that may have read its options."""
 ALTERNATIVES = {"its function's signature": ("its dataclasses",), "its dataclasses": ("argparse",)}
 """Further readers that read the options of the same calls."""
+OF_CLASSES = ("add_class_arguments", "add_function_arguments", "add_dataclass_arguments", "add_subclass_arguments")
+"""Methods by which a parser of jsonargparse takes the options of the program's own classes."""
 COMPUTED = "argparse, with names that are computed"
 
 
@@ -50,9 +52,7 @@ def unread_libraries(program: ScriptProgram, parsers: Collection[str]) -> tuple[
         if not {reader, *ALTERNATIVES.get(reader, ())} & set(parsers)
         and any(name.startswith(beginnings) for name in names)
     ]
-    is_argparse = any(name.rpartition(".")[2] in ("parse_args", "parse_known_args") for name in names)
-    return tuple(unread) or ((COMPUTED,) if is_argparse and not parsers and _adds(names) else ())
-
-
-def _adds(names: Collection[str]) -> bool:
-    return any(name.rpartition(".")[2] == "add_argument" for name in names)
+    methods = {name.rpartition(".")[2] for name in names}
+    unread += ["jsonargparse"] if methods & set(OF_CLASSES) and "jsonargparse" not in unread else []
+    is_computed = not parsers and "add_argument" in methods and methods & {"parse_args", "parse_known_args"}
+    return tuple(unread) or ((COMPUTED,) if is_computed else ())

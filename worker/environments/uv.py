@@ -23,6 +23,7 @@ KEPT_BYTES = 64 * 1024
 _PACKAGE = re.compile(
     r"`(?P<quoted>[A-Za-z0-9][\w.-]*(?:==[^`@ ]+| @ [^`]+)?)`|no version(?:s)? of (?P<version>[\w.-]+(?:==[\w.+!-]+)?)"
     r"|(?:Because|and) (?P<found>[A-Za-z0-9][\w.-]*) was not found|(?:Built|build) (?P<built>[\w.-]+) @"
+    r"|Failed to fetch: `?https?://\S+/(?P<fetched>[\w.-]+)/`?(?:\s|$)"
 )
 _REPOSITORY = re.compile(r"(?:://|git@)[^\s'`]*/([\w.-]+?)(?:\.git)?/?['`\s]")
 _FULL = re.compile(r"(?i)no space left on device|disk quota exceeded|os error (28|122)\b")

@@ -164,6 +164,10 @@ def test_every_library_gets_the_value_in_its_own_form(script: Path, source: str,
         ("from omegaconf import OmegaConf\nc = OmegaConf.from_cli()", "OmegaConf"),
         ("import jsonargparse\nfrom elsewhere import main\njsonargparse.CLI(main)", "jsonargparse"),
         (
+            "from jsonargparse import ArgumentParser\np = ArgumentParser()\np.add_class_arguments(Model, 'model')\n",
+            "jsonargparse",
+        ),
+        (
             "import argparse\np = argparse.ArgumentParser()\nfor n in f(): p.add_argument('--' + n)\np.parse_args()",
             "argparse, with names that are computed",
         ),
@@ -174,6 +178,13 @@ def test_a_library_that_cannot_be_read_is_named(script: Path, source: str, libra
     sentence = resolved(script, lr=1e-3).not_passed[0]
     assert f"The options of train.py cannot be read from its source ({library})" in sentence
     assert "Write {lr} into the arguments." in sentence
+
+
+def test_a_file_of_settings_stays_the_only_argument(script: Path) -> None:
+    script.write_text("from transformers import HfArgumentParser\nHfArgumentParser(TrainingArguments)")
+    result = resolved(script, lr=1e-3, args=["config.json"])
+    assert result.spec.args == ["config.json"]
+    assert "a file of settings, which train.py reads instead of --learning_rate" in result.not_passed[0]
 
 
 def test_of_a_script_that_cannot_be_read_here_the_values_are_named(tmp_path: Path) -> None:
