@@ -130,6 +130,13 @@ def test_figures_are_humanised(rankzero, fake) -> None:
     assert "/tensorboard/abcdefghij/" in out
 
 
+def test_a_message_that_states_the_finding_is_shown_alone(rankzero, fake) -> None:
+    fake.runs[0] |= {"finding": "collectives differ: Rank 1 left early.", "message": "Killed."}
+    assert "Rank 1 left early" in rankzero("show", "abcdefghij")[1]
+    fake.runs[0]["message"] = "Rank 1 left early. rank 0 on a: RuntimeError: closed"
+    assert rankzero("show", "abcdefghij")[1].count("left early") == 1
+
+
 def test_names_cannot_steer_the_terminal(rankzero, fake) -> None:
     fake.runs[0]["name"] = "a\x1b[2Jb\u202ec\nd[bold]"
     for command in (["runs"], ["show", "abcdefghij"]):
