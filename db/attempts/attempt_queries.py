@@ -14,7 +14,7 @@ from db.engine import Store
 from db.lookups import attempt_spec, latest_attempt
 from db.models import Attempt, Checkpoint, File, Node, Run, Series, Task
 from db.people.visibility import visible_runs
-from domain.launch.timeline import Phase, is_finished, node_phases
+from domain.launch.timeline import Phase, doing, is_finished, node_phases
 from domain.masking.masking import masked_args, masked_changes, masked_env
 from domain.messages import LIVE_STATES, TERMINAL_STATES, PhaseEnd, State
 from domain.scheduling import resizing
@@ -160,6 +160,11 @@ def timeline(store: Store, run_id: str, now: float) -> list[Phase]:
     """The phases of the latest attempt's start: node by node, in order. Raises NoSuchRun."""
     with store.read() as session:
         return _phases(session, latest_attempt(session, run_id), now)
+
+
+def doing_at_start(session: Session, attempt: Attempt, now: float) -> str | None:
+    """What an attempt does that has not made a step: gpu-2 imports torch. None where that is not known."""
+    return doing(_phases(session, attempt, now))
 
 
 def previous_timeline(store: Store, run_id: str, now: float) -> tuple[str, list[Phase]] | None:

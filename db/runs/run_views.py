@@ -12,6 +12,7 @@ from sqlalchemy import Text, and_, bindparam, cast, func, or_, select
 from sqlalchemy.orm import Session, aliased
 
 from db.attempts import deliveries
+from db.attempts.attempt_queries import doing_at_start
 from db.attempts.liveness import PendingNode, end_grace_s, end_waits_for, pending_nodes, silent_nodes
 from db.findings.findings import first_findings
 from db.metrics.series_names import (
@@ -135,11 +136,23 @@ def views(session: Session, fences: Sequence[int], now: float) -> list[RunView]:
                 has_logged=fence in series,
                 named=named,
                 delivery=sending.get(run.id),
+                doing=_doing(session, attempt, fence in series, now),
             ),
             now,
         )
         for fence, (attempt, run) in ((fence, rows[fence]) for fence in fences)
     ]
+
+
+LONGEST_START_S = 900.0
+"""A run that has logged nothing for so long does not start, it logs nothing."""
+
+
+def _doing(session: Session, attempt: Attempt, has_logged: bool, now: float) -> str | None:
+    """What an attempt does on its way to the first step."""
+    is_new = attempt.started_at is None or now - attempt.started_at < LONGEST_START_S
+    may_start = State(attempt.state) in (State.STARTING, State.RUNNING) and not has_logged and is_new
+    return doing_at_start(session, attempt, now) if may_start else None
 
 
 def _visible_names(session: Session, attempts: Iterable[Attempt]) -> set[str] | None:
@@ -196,6 +209,7 @@ def run_view(
     has_logged: bool = True,
     named: Collection[str] | None = None,
     delivery: DeliveryView | None = None,
+    doing: str | None = None,
 ) -> RunView:
     """A run and its latest attempt, with that attempt's series, or those of an earlier one until it `has_logged`.
 
@@ -223,7 +237,7 @@ def run_view(
         ended_at=attempt.ended_at,
         stop_requested_at=attempt.stop_requested_at,
         kill_at=_kill_at(attempt, launched) if nodes else None,
-        waiting_for=_waiting_for(attempt, state, nodes, named),
+        waiting_for=_waiting_for(attempt, state, nodes, named) or doing,
         expected_start_at=attempt.expected_start_at,
         finding=finding,
         delivery=delivery,

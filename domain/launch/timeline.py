@@ -25,6 +25,28 @@ PHASES = (
     "first step",
 )
 """In their usual order; `compile` lies within others."""
+DOING = dict(
+    zip(
+        PHASES,
+        (
+            "waits in the queue",
+            "gets the run",
+            "prepares the environment",
+            "copies the data",
+            "fetches the code",
+            "fetches the checkpoint",
+            "makes the preflight checks",
+            "starts the processes",
+            "imports torch",
+            "waits for all ranks to meet (rendezvous)",
+            "builds the model",
+            "loads the first batch",
+            "makes the first step",
+        ),
+        strict=True,
+    )
+)
+"""What a node does in each of them."""
 LAST = PHASES[-1]
 COMPILE = "compile"
 WAITING = frozenset({"queued", "preflight", "rendezvous", LAST})
@@ -45,6 +67,7 @@ class Phase:
     seconds: float
     note: str = ""
     """How it was passed, in a few words."""
+    is_in_progress: bool = False
 
 
 @dataclass(frozen=True)
@@ -77,13 +100,21 @@ def node_phases(
         began = at
     next_phase = _next_phase(phases, absent)
     if in_progress_at is not None and next_phase is not None:
-        phases.append(Phase(node, next_phase, began, max(0.0, in_progress_at - began)))
+        seconds = max(0.0, in_progress_at - began)
+        phases.append(Phase(node, next_phase, began, seconds, is_in_progress=True))
     measured = [end for end in ends if end.began_at is not None]
     return phases + [
         Phase(node, end.phase, end.began_at - offset_s, end.at - end.began_at)
         for end in measured
         if end.began_at is not None
     ]
+
+
+def doing(phases: Iterable[Phase]) -> str | None:
+    """gpu-2 imports torch: the earliest of the phases in progress, for which all nodes wait; None without any."""
+    in_progress = [phase for phase in phases if phase.is_in_progress and phase.node is not None]
+    earliest = min(in_progress, key=lambda phase: PHASES.index(phase.phase), default=None)
+    return None if earliest is None else f"{earliest.node} {DOING[earliest.phase]}"
 
 
 def slowest(phases: Iterable[Phase]) -> SlowNode | None:

@@ -208,7 +208,8 @@ def timeline(service: TheService, run_id: str) -> Response:
 
     A phase about which there is something to say has a "note"."""
     phases = map(asdict, attempt_queries.timeline(service.store, run_id, service.clock()))
-    return answer([{name: value for name, value in phase.items() if value != ""} for phase in phases])
+    hidden = {"is_in_progress"}
+    return answer([{k: value for k, value in phase.items() if value != "" and k not in hidden} for phase in phases])
 
 
 @router.get("/runs/{run_id}/ranks")

@@ -270,8 +270,9 @@ export function emptySentence({ run, status }) {
       return run.waiting_for ? `Waiting to start: ${run.waiting_for}` : 'Waiting for a node.';
     case 'starting':
       if (run.waiting_for) return `Starting: ${run.waiting_for}.`;
-      return 'Waiting for the first point. The run is starting: importing torch takes a few seconds.';
+      return 'Waiting for the first point. The run is starting.';
     case 'running':
+      if (run.waiting_for) return `Waiting for the first point: ${run.waiting_for}.`;
       return 'Waiting for the first point. Every tag the script logs with SummaryWriter appears here.';
     case 'stopping':
       return 'The run is being stopped; it has logged no point.';

@@ -402,7 +402,7 @@ function sentenceOf(run, now) {
   if (run.state === 'stopping' || (run.kill_at && LIVE.has(run.state))) return [stopping(run, now), 'warn'];
   if (run.state === 'queued') return [waiting(run, now), ''];
   if (run.state === 'starting' && run.waiting_for) return [`Starting: ${run.waiting_for}.`, ''];
-  if (run.state === 'starting') return ['Starting its ranks: importing torch takes a few seconds.', ''];
+  if (run.state === 'starting') return ['Starting its ranks.', ''];
   if (run.lost_contact && LIVE.has(run.state)) {
     return [silence(run), 'warn'];
   }

@@ -7,6 +7,7 @@ import pytest
 from db.attempts.attempt_queries import previous_timeline, timeline
 from db.exceptions import NoSuchRun
 from domain.messages import NodeLoad, PhaseEnd
+from tests.db.attempts.offers import view
 from tests.db.cluster import send_heartbeat
 
 WHOLE = {"placed": 101.0, "process": 103.0, "torch imported": 107.0, "first step": 109.0}
@@ -91,3 +92,16 @@ def test_the_run_before_is_the_last_of_the_same_script_that_trained(cluster):
     before = previous_timeline(cluster.store, latest, 120.0)
     assert before is not None and before[0] == first
     assert previous_timeline(cluster.store, first, 120.0) is None
+
+
+def test_the_run_says_what_it_does_until_its_first_step(cluster):
+    run_id = cluster.launch(nodes=1, gpus_per_node=2)
+    (task,) = cluster.assignments()
+    ends = [PhaseEnd(phase="placed", at=101.0), PhaseEnd(phase="process", at=103.0)]
+    cluster.report(task.fence, "starting", timeline=ends)
+    assert view(cluster, run_id).waiting_for == "gpu-1 imports torch"
+    ends.append(PhaseEnd(phase="torch imported", at=109.0))
+    cluster.report(task.fence, "running", timeline=ends)
+    assert view(cluster, run_id).waiting_for == "gpu-1 waits for all ranks to meet (rendezvous)"
+    cluster.points(task.fence, 0, 10, {"loss": [(1, 0.5, 111.0)]})
+    assert view(cluster, run_id).waiting_for is None

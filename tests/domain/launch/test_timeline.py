@@ -6,11 +6,13 @@ import pytest
 
 from domain.launch.timeline import (
     COMPILE,
+    DOING,
     PHASES,
     WAITING,
     WORK,
     Phase,
     SlowNode,
+    doing,
     is_finished,
     longest_by_phase,
     node_phases,
@@ -114,3 +116,13 @@ def test_every_phase_that_may_be_slow_has_words_for_its_work() -> None:
 )
 def test_no_node_is_named_where_none_stands_out(phases) -> None:
     assert slowest(phases) is None
+
+
+def test_what_all_wait_for_is_the_earliest_phase_in_progress() -> None:
+    phases = [
+        *node_phases("a", 0.0, ended(torch_imported=9.0), in_progress_at=10.0),
+        *node_phases("b", 0.0, ended(process=2.0), in_progress_at=10.0),
+    ]
+    assert doing(phases) == "b imports torch"
+    assert doing(phases[:1]) is None
+    assert DOING.keys() == set(PHASES)
