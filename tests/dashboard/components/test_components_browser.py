@@ -310,7 +310,9 @@ def test_a_change_of_theme_reaches_the_canvas(server: FakeServer, show: Show) ->
     ("changes", "sentence"),
     [
         ({"state": "queued", "waiting_for": "needs 4 slots, 2 are free."}, "needs 4 slots, 2 are free."),
-        ({"state": "starting"}, "importing torch takes a few seconds"),
+        ({"state": "starting"}, "The run is starting"),
+        ({"state": "starting", "waiting_for": "gpu-1 makes the preflight checks"}, "gpu-1 makes the preflight checks"),
+        ({"state": "running", "waiting_for": "gpu-1 imports torch"}, "first point: gpu-1 imports torch"),
         ({"state": "failed", "message": "Rank 1 was killed."}, "failed before it logged a point"),
     ],
 )

@@ -8,6 +8,9 @@ from db.exceptions import NotOwner, Superseded
 from db.findings.findings import findings, findings_reported
 from db.runs import run_queries
 from domain.messages import Finding
+from domain.series import divergence
+from domain.series.divergence import Divergence
+from tests.db.attempts.offers import store_checkpoint
 
 NAN = Finding(kind="loss is not a number", evidence="train/loss is NaN since step 7")
 HUNG = Finding(kind="hung", evidence="No rank has made a step for 61 s.", meaning="m", fix="stop it")
@@ -79,3 +82,16 @@ def test_findings_can_be_asked_of_one_attempt(running):
     say(cluster, fence, NAN)
     assert len(findings(cluster.store, run_id, attempt=1)) == 1
     assert findings(cluster.store, run_id, attempt=2) == []
+
+
+def test_a_loss_that_diverges_names_the_last_checkpoint_from_before(running):
+    cluster, run_id, fence = running
+    loss = Divergence()
+    for step, value in enumerate([0.1] * 20 + [2598.0] * 3):
+        loss.take(step, value)
+    say(cluster, fence, divergence.finding("train/loss", loss))
+    (without,) = findings(cluster.store, run_id)
+    for step in (5, 19, 20):
+        store_checkpoint(cluster, fence, path=f"work/step_{step}.pt", step=step, sha=f"{step:064}")
+    (finding,) = findings(cluster.store, run_id)
+    assert finding.fix == f"{without.fix} The last one from before is work/step_19.pt, of step 19."

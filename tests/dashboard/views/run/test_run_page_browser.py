@@ -229,7 +229,7 @@ def log(
     batch = PointBatch(path=path, generation=0, start=start, end=start + 1, source=source, series=series)
     arrival = task_streams.points_arrived(seeded.store, node_id, attempt.fence, 0, batch)
     if served is not None:
-        rows = [(Series(tag=t, source=source, node_rank=0), p) for t, p in arrival.series.items()]
+        rows = [(Series(tag=t, source=source, node_rank=0), p, False) for t, p in arrival.series.items()]
         served.service.hub.publish(arrival.run_id, series_message(arrival.attempt, rows))
 
 
