@@ -12,6 +12,7 @@ from websockets.exceptions import ConnectionClosed
 
 from dashboard.live.hub import LONGEST_QUEUE, Hub
 from dashboard.logs.stored_logs import TextPieces
+from domain.messages import PointBatch
 from tests.dashboard.running import FakeNode, Running, wait_for
 
 LOGS = {"rank": 0, "stream": "out", "attempt": None}
@@ -246,3 +247,24 @@ def test_text_is_put_together_across_pieces() -> None:
     inside = TextPieces(starts_inside=True)
     assert inside.decode("é".encode()[1:] + b"x") == "x"
     assert TextPieces().decode(b"\xff\xfe\x00") == "\ufffd\ufffd\0"
+
+
+def test_a_page_is_told_where_a_later_life_begins(dashboard: Running, node: FakeNode) -> None:
+    run_id = dashboard.launch()
+    task = node.task()
+
+    def log(file: str, points: list[tuple[int, float, float]]) -> None:
+        node.points(task, PointBatch(path=file, generation=0, start=0, end=9, series={"a": points}))
+
+    log("first", curve(1, 5))
+    log("second", curve(3, 4))
+    with dashboard.watching(run_id) as page:
+        page.subscribe()
+        pictures = [page.next_of("series")["series"]["a"] for _ in range(2)]
+        assert [(len(one["points"]), one["reset"], one["begins_life"]) for one in pictures] == [
+            (5, True, False), (2, False, True),
+        ]  # fmt: skip
+        assert [(one["logged"], one["repeats"]) for one in pictures] == [(5, 0), (2, 0)]
+        log("third", [(step, 0.5, 200.0 + step) for step in (1, 1)])
+        fresh = page.next_of("series")["series"]["a"]
+        assert (len(fresh["points"]), fresh["reset"], fresh["begins_life"]) == (2, False, True)

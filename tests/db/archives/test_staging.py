@@ -7,7 +7,7 @@ import multiprocessing
 import os
 import signal
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
 import pytest
@@ -33,13 +33,17 @@ LIMIT_S = 300.0
 class Archived:
     """The points of an archive; something may happen before each chunk is read."""
 
-    def __init__(self, happens: Callable[[int], None] = lambda chunk: None) -> None:
-        self._happens = happens
+    def __init__(
+        self, points: Mapping[int, list[Point]] | None = None, happens: Callable[[int], None] = lambda chunk: None
+    ) -> None:
+        """`points`: those of each series, by its id; by default `POINTS` of any."""
+        self._points, self._happens = points or {}, happens
 
     def chunks(self, series_id: int) -> Iterator[bytes]:
-        for number, start in enumerate(range(0, len(POINTS), CHUNK_POINTS)):
+        points = self._points.get(series_id, POINTS)
+        for number, start in enumerate(range(0, len(points), CHUNK_POINTS)):
             self._happens(number)
-            yield pack(POINTS[start : start + CHUNK_POINTS])
+            yield pack(points[start : start + CHUNK_POINTS])
 
     def move_file(self, *_: Any) -> None:
         """The bytes of files are not looked at here."""
@@ -91,7 +95,7 @@ def test_others_write_while_an_import_stores_its_points_and_nobody_sees_a_part(
         others.join(LIMIT_S)
         assert not others.is_alive(), "a writer waits for the import"
 
-    imported(store, archived, Archived(another_writes))
+    imported(store, archived, Archived(happens=another_writes))
     assert len(written) == math.ceil(len(POINTS) / CHUNK_POINTS)
     assert loss(store, archived) == POINTS
     before = archived.attempts[0].series
@@ -130,7 +134,7 @@ def fails_in_the_middle(chunk: int) -> None:
 
 def test_failed_import_leaves_nothing(store: Store, archived: RunDocument) -> None:
     with pytest.raises(InvalidRequest, match="damaged"):
-        imported(store, archived, Archived(fails_in_the_middle))
+        imported(store, archived, Archived(happens=fails_in_the_middle))
     assert (rows(store, Series), rows(store, Chunk), seen(store, archived)) == (0, 0, [])
     imported(store, archived, Archived())
     assert loss(store, archived) == POINTS
@@ -141,7 +145,7 @@ def import_and_be_killed(url: str, document: RunDocument) -> None:
         if chunk == 40:
             os.kill(os.getpid(), signal.SIGKILL)
 
-    imported(Store.open(url), document, Archived(dies))
+    imported(Store.open(url), document, Archived(happens=dies))
 
 
 def test_killed_import_is_deleted_later_and_can_be_repeated(
@@ -158,3 +162,20 @@ def test_killed_import_is_deleted_later_and_can_be_repeated(
     assert not delete_abandoned(store, 501.0 + ABANDONED_AFTER_S)
     assert rows(store, Series) == 1
     assert loss(store, archived) == POINTS
+
+
+def test_an_earlier_life_of_the_script_comes_back_as_one(store: Store, cluster: Cluster) -> None:
+    run_id = cluster.launch()
+    (assignment,) = cluster.assignments()
+    cluster.points(assignment.fence, 0, 10, {"loss": POINTS[:200]}, path="first")
+    cluster.points(assignment.fence, 0, 10, {"loss": POINTS[50:150]}, path="second")
+    cluster.report(assignment.fence, "succeeded", exit_code=0)
+    document, before = run_document(store, run_id), curves.series(store, run_id, whole=True)["loss"]
+    lives = {
+        series["id"]: segment.points
+        for series, segment in zip(document.attempts[0].series, before.segments, strict=True)
+    }
+    deletion.erase(store, run_id, cluster.now)
+    imported(store, document, Archived(lives))
+    assert curves.series(store, run_id)["loss"].points == POINTS[:150]
+    assert curves.series(store, run_id, whole=True)["loss"].points == before.points
