@@ -143,13 +143,15 @@ def _only_zeros(fd: int, offset: int) -> bool:
     return not any(os.pread(fd, size, offset).rstrip(b"\0") for size in (4096, MAX_ZEROS_BYTES))
 
 
-def _created(path: Path) -> tuple[int, int, str]:
+def _created(path: Path) -> tuple[int, int, int, str]:
     """Return a sort key: the second of creation in the name, because file times change with every record.
 
-    In the same second the outer folder comes first: add_hparams and add_scalars make further writers below it.
+    In the same second the outer folder comes first: add_hparams and add_scalars make further writers below it; then
+    the one that its process numbered lower.
     """
-    match = re.search(r"tfevents\.(\d{9,11})\.", path.name)
-    return (int(match[1]) if match else 1 << 62, len(path.parts), str(path))
+    match = re.search(r"tfevents\.(\d{9,11})\.(?:.+\.\d+\.(\d+))?", path.name)
+    second, number = match.groups() if match else (None, None)
+    return (int(second) if second else 1 << 62, len(path.parts), int(number or 0), str(path))
 
 
 class _Bytes(NamedTuple):
