@@ -57,7 +57,7 @@ def test_allowed_command_line_gets_a_token_of_its_scope(shared: Running, browser
     assert asked["code"] in page and "laptop" in page and "127.0.0.1" in page and "owner" in page
     assert "launch runs for you" in page and "scope act" in page and "For 90 days" in page
     assert outcome(shared, asked)["state"] == "waiting", "looking at the page allows nothing"
-    assert "laptop is in" in decide(browser, asked).text
+    assert "laptop is allowed" in decide(browser, asked).text
     allowed = outcome(shared, asked)
     assert (allowed["state"], allowed["token"]["name"], allowed["token"]["user"]) == ("allowed", "laptop", "owner")
     assert http.get("/api/whoami").json()["token"] == {"name": "token laptop", "scope": "act", "project": None}
@@ -80,7 +80,7 @@ def test_project_that_nothing_names_is_doubted_before_the_answer(shared: Running
 
 def test_refused_and_expired_command_lines_get_nothing(shared: Running, browser: httpx2.Client) -> None:
     refused, late = ask(shared), ask(shared)
-    assert "Refused" in decide(browser, refused, "refuse").text
+    assert "Denied" in decide(browser, refused, "refuse").text
     assert outcome(shared, refused) == {"state": "refused", "token": None}
     with shared.service.store.write() as session:
         session.execute(update(LoginRequest).where(LoginRequest.answered_at.is_(None)).values(expires_at=2.0))
