@@ -30,7 +30,7 @@ def test_a_project_shows_its_runs_and_figures(full: Pages) -> None:
     page = full.open("project", name="default")
     assert not page.exception
     figures = {one["label"]: one for one in drawn(page, "project")["figures"]}
-    assert figures["Baseline"]["value"] == "–" and "none" in figures["Baseline"]["more"]
+    assert figures["Baseline"]["value"] == "–" and figures["Baseline"]["more"] == "No baseline yet"
     assert figures["Best run"]["value"].startswith("val/loss 0.")
     assert len(drawn(page, "project")["weeks"]) == projects.WEEKS
     assert drawn(page, "runs_table")["project"] == "default"
