@@ -45,7 +45,7 @@ def page() -> None:
     if st.session_state.pop(ALL, False):
         links.go("runs")
     refusal = permissions.visitor().refusal(Action.ACT, name, permissions.visitor().by)
-    filters: dict[str, Any] = {"project": name, "has_views": False, "metrics": metrics("", name)}
+    filters: dict[str, Any] = {"project": name, "has_views": False} | metrics("", name)
     filters |= {"refusal": refusal} if refusal else {}
     if has_several(service.current().store):
         filters["has_people"] = True

@@ -87,15 +87,15 @@ def _filters(projects: Sequence[str]) -> dict[str, Any]:
     checked["search"] = among_mine(checked["search"]) if mine else checked["search"]
     own_are_none = {"has_launched": False} if mine and not _has_launched() else {}
     of_people = {"has_people": True} if is_shared else {}
-    checked["metrics"] = metrics(checked["search"], project)
-    return checked | {"states": list(chosen or ()), "project": project} | of_people | own_are_none
+    of_metrics = metrics(checked["search"], project)
+    return checked | {"states": list(chosen or ()), "project": project} | of_people | own_are_none | of_metrics
 
 
-def metrics(search: str, project: str | None) -> list[dict[str, Any]]:
+def metrics(search: str, project: str | None) -> dict[str, Any]:
     """The columns with the best values of what is searched, or of the project's metric, and how their heads sort."""
     current = service.current()
     columns = best_columns(current.store, parse(search, current.clock()), project)
-    return [{"key": column, "first": 1 if rises(column) else -1} for column in columns]
+    return {"metrics": [{"key": column, "first": 1 if rises(column) else -1} for column in columns]} if columns else {}
 
 
 def _beside_filters(project: str | None, search: str) -> None:

@@ -75,8 +75,14 @@ def test_runs_are_filtered_by_words_and_states_that_stand_in_the_address(full):
         "message": 'There is no field "sate": did you mean state?',
     }
     assert table_of(page) == {"search": "gpt", "problem": problem, "states": [], "project": None}
+    page.session_state["runs_search"] = "val/loss<2 score/x>1"
+    page.run()
+    best = [{"key": "best:val/loss", "first": 1}, {"key": "max:score/x", "first": -1}]
+    assert table_of(page)["metrics"] == best, "the best of what is searched"
     shared = full.open(state="failed", project="vision", attention="1")
-    assert table_of(shared) == {"search": "", "problem": None, "states": ["failed"], "project": "vision"}
+    of_project = {"metrics": [{"key": "best:val/loss", "first": 1}]}
+    filters = {"search": "", "problem": None, "states": ["failed"], "project": "vision"}
+    assert table_of(shared) == filters | of_project
     assert shared.query_params["attention"] in ("1", ["1"])  # the table's own filter stays
 
 
@@ -179,7 +185,7 @@ def test_delete_is_for_ended_runs_only(full):
     assert "Stop it first" in texts(live) and "Delete the run" not in [b.label for b in live.button]
     page = full.open("run", id=full.seed.runs["bad labels"])
     page.menu_button(key=f"more_{full.seed.runs['bad labels']}").click(run.DELETE).run()
-    assert "in which an admin can bring the run back" in texts(page)
+    assert "in which it can be restored" in texts(page)
     button(page, "Delete the run").click().run()
     assert run_queries.run(full.service.store, full.seed.runs["bad labels"], 0) is None
     (deleted,) = full.service.deletions.deleted()
