@@ -25,30 +25,31 @@ PHASES = (
     "first step",
 )
 """In their usual order; `compile` lies within others."""
+LAST = PHASES[-1]
+COMPILE = "compile"
 DOING = dict(
     zip(
-        PHASES,
+        (*PHASES, COMPILE),
         (
-            "waits in the queue",
-            "gets the run",
-            "prepares the environment",
-            "copies the data",
-            "fetches the code",
-            "fetches the checkpoint",
-            "makes the preflight checks",
-            "starts the processes",
-            "imports torch",
-            "waits for all ranks to meet (rendezvous)",
-            "builds the model",
-            "loads the first batch",
-            "makes the first step",
+            "waiting in the queue",
+            "getting the run",
+            "making the environment",
+            "copying the data",
+            "fetching the code",
+            "fetching the checkpoint",
+            "making the preflight checks",
+            "starting the processes",
+            "importing torch",
+            "waiting for all ranks to meet (rendezvous)",
+            "building the model",
+            "loading the first batch",
+            "making the first step",
+            "compiling",
         ),
         strict=True,
     )
 )
-"""What a node does in each of them."""
-LAST = PHASES[-1]
-COMPILE = "compile"
+"""What a node is doing in each of them."""
 WAITING = frozenset({"queued", "preflight", "rendezvous", LAST})
 """Phases in which nodes wait for each other: they are as long everywhere, so they name no slow node."""
 SLOW_FACTOR, SLOW_S = 1.2, 0.5
@@ -111,10 +112,10 @@ def node_phases(
 
 
 def doing(phases: Iterable[Phase]) -> str | None:
-    """gpu-2 imports torch: the earliest of the phases in progress, for which all nodes wait; None without any."""
+    """gpu-2 is importing torch: the earliest of the phases in progress, for which all nodes wait; None without any."""
     in_progress = [phase for phase in phases if phase.is_in_progress and phase.node is not None]
-    earliest = min(in_progress, key=lambda phase: PHASES.index(phase.phase), default=None)
-    return None if earliest is None else f"{earliest.node} {DOING[earliest.phase]}"
+    earliest = min(in_progress, key=lambda phase: [*DOING].index(phase.phase), default=None)
+    return None if earliest is None else f"{earliest.node} is {DOING[earliest.phase]}"
 
 
 def slowest(phases: Iterable[Phase]) -> SlowNode | None:
@@ -129,23 +130,8 @@ def slowest(phases: Iterable[Phase]) -> SlowNode | None:
 
 def slow_sentence(slow: SlowNode) -> str:
     """Importing torch took 31 s on gpu-2, 6.1 s elsewhere."""
-    work, elsewhere = WORK.get(slow.phase, slow.phase), _tenths(slow.others_s)
+    work, elsewhere = DOING[slow.phase], _tenths(slow.others_s)
     return f"{work[:1].upper()}{work[1:]} took {_tenths(slow.seconds)} on {slow.node}, {elsewhere} elsewhere."
-
-
-WORK = {
-    "placed": "choosing nodes",
-    "environment": "making the environment",
-    "data": "staging data",
-    "code fetched": "fetching code",
-    "checkpoint fetched": "fetching the checkpoint",
-    "process": "starting processes",
-    "torch imported": "importing torch",
-    "model built": "building the model",
-    "first batch": "loading the first batch",
-    COMPILE: "compiling",
-}
-"""What a node does in each phase in which it waits for no other."""
 
 
 def _tenths(seconds: float) -> str:

@@ -312,7 +312,7 @@ def test_a_change_of_theme_reaches_the_canvas(server: FakeServer, show: Show) ->
         ({"state": "queued", "waiting_for": "needs 4 slots, 2 are free."}, "needs 4 slots, 2 are free."),
         ({"state": "starting"}, "The run is starting"),
         ({"state": "starting", "waiting_for": "gpu-1 makes the preflight checks"}, "gpu-1 makes the preflight checks"),
-        ({"state": "running", "waiting_for": "gpu-1 imports torch"}, "first point: gpu-1 imports torch"),
+        ({"state": "running", "waiting_for": "gpu-1 is importing torch"}, "first point: gpu-1 is importing torch"),
         ({"state": "failed", "message": "Rank 1 was killed."}, "failed before it logged a point"),
     ],
 )

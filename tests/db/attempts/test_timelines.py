@@ -99,9 +99,9 @@ def test_the_run_says_what_it_does_until_its_first_step(cluster):
     (task,) = cluster.assignments()
     ends = [PhaseEnd(phase="placed", at=101.0), PhaseEnd(phase="process", at=103.0)]
     cluster.report(task.fence, "starting", timeline=ends)
-    assert view(cluster, run_id).waiting_for == "gpu-1 imports torch"
+    assert view(cluster, run_id).waiting_for == "gpu-1 is importing torch"
     ends.append(PhaseEnd(phase="torch imported", at=109.0))
     cluster.report(task.fence, "running", timeline=ends)
-    assert view(cluster, run_id).waiting_for == "gpu-1 waits for all ranks to meet (rendezvous)"
+    assert view(cluster, run_id).waiting_for == "gpu-1 is waiting for all ranks to meet (rendezvous)"
     cluster.points(task.fence, 0, 10, {"loss": [(1, 0.5, 111.0)]})
     assert view(cluster, run_id).waiting_for is None
