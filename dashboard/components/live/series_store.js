@@ -144,7 +144,8 @@ export class SeriesStore {
   /**
    * Take in one message of the live channel.
    * @param {Record<string, {source?: string, attempt?: number, points: [number, number|string, number][],
-   *   reset?: boolean, begins_life?: boolean, logged?: number, repeats?: number, not_finite_since?: number|null}>} message
+   *   reset?: boolean, begins_life?: boolean, logged?: number, repeats?: number,
+   *   not_finite_since?: number|null}>} message
    *   `logged` and `repeats`: of the points, where these are a selection
    * @returns {Set<string>} the names that changed
    */

@@ -18,8 +18,8 @@ export const mount = (component) => mountOnce(component, (first) => new Sweep(fi
  */
 /**
  * @typedef {{metric: string, state: string, early_stop: string, best: Trial|null, trials: Trial[], hidden: number,
- *   curves: [number, number|string|null][][], units: ('step'|'epoch')[], scales: Record<string, import('../plots/axes.js').Kind>, importance:
- *   Record<string, number>|null}} Picture
+ *   curves: [number, number|string|null][][], units: ('step'|'epoch')[], scales: Record<string,
+ *   import('../plots/axes.js').Kind>, importance: Record<string, number>|null}} Picture
  * @typedef {{column: number, isDown: boolean}} Order
  */
 
