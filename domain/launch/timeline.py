@@ -25,6 +25,7 @@ PHASES = (
     "first step",
 )
 """In their usual order; `compile` lies within others."""
+UNTIL_IT_HAS_THE_RUN = PHASES[:2]
 LAST = PHASES[-1]
 COMPILE = "compile"
 DOING = dict(
@@ -113,7 +114,7 @@ def node_phases(
 
 def doing(phases: Iterable[Phase]) -> str | None:
     """gpu-2 is importing torch: the earliest of the phases in progress, for which all nodes wait; None without any."""
-    in_progress = [phase for phase in phases if phase.is_in_progress and phase.node is not None]
+    in_progress = [phase for phase in phases if phase.is_in_progress and phase.phase not in UNTIL_IT_HAS_THE_RUN]
     earliest = min(in_progress, key=lambda phase: [*DOING].index(phase.phase), default=None)
     return None if earliest is None else f"{earliest.node} is {DOING[earliest.phase]}"
 
