@@ -26,7 +26,6 @@ from cli.terminal import (
 )
 from domain.text import formats
 from domain.text.formats import plural
-from domain.views import states
 
 Yes = Annotated[bool, typer.Option("--yes", "-y", help="Do not ask.")]
 Mine = Annotated[bool, typer.Option("--mine", help="Only your own runs.")]
@@ -229,6 +228,8 @@ def print_run(run: dict[str, Any], url: str) -> None:
 
 def _finding(run: dict[str, Any]) -> str | None:
     """Return the first finding of a run, unless its message says the same."""
+    from domain.views import states
+
     finding = run.get("finding") or ""
     return None if states(run["message"] or "", finding.partition(": ")[2]) else finding or None
 

@@ -166,7 +166,8 @@ def two(shared: Running, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> tup
 
 def test_two_runs_differ_in_settings_and_code(shared, two):
     differences = difference(shared, *two)
-    assert differences["spec"] == [{"field": "lr", "label": "Learning rate", "old": 0.1, "new": 0.2}]
+    only_variables = {"field": "as_variables", "label": "Only as variables"}  # the script has no option for it
+    assert differences["spec"] == [only_variables | {"old": {"lr": "0.1"}, "new": {"lr": "0.2"}}]
     assert differences["same_code"] is False
     (file,) = differences["code"]["files"]
     assert (file["name"], file["kind"], file["lines_added"]) == ("train.py", "changed", 1)

@@ -76,10 +76,10 @@ def test_a_bad_piece_holds_up_no_other(dashboard: Running, node: FakeNode, monke
     run_id, task = dashboard.launch(), node.task()
     store = task_reports.store_batches
 
-    def mistaken(session: Any, batches: Any) -> None:
-        if any(point[1] == 13 for *_, series in batches for points in series.values() for point in points):
+    def mistaken(session: Any, batches: Any) -> Any:
+        if any(point[1] == 13 for batch in batches for points in batch.series.values() for point in points):
             raise ArithmeticError
-        store(session, batches)
+        return store(session, batches)
 
     monkeypatch.setattr(task_reports, "store_batches", mistaken)
     bad_path = words(task, b"x", path="")  # read as points, which it is not
