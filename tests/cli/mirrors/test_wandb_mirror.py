@@ -37,7 +37,7 @@ def loss(step: int) -> float:
 
 @pytest.fixture
 def run_id(dashboard: Running, node: FakeNode, monkeypatch: pytest.MonkeyPatch) -> str:
-    """A run that trains, with two series of different steps; of two values of one step the later counts."""
+    """A run that trains, with two series of different steps; one step has two values."""
     monkeypatch.setenv("RANKZERO_URL", dashboard.url)
     monkeypatch.setenv("RANKZERO_TOKEN", dashboard.token)
     started = dashboard.launch(name="wide net", project="paper", lr=0.5)
@@ -80,7 +80,7 @@ def test_an_ended_run_is_copied_once_with_every_point(
     assert (waiting["points"], waiting["is_ended"], waiting["url"]) == (0, False, "")
     node.report(node.task(), "failed", exit_code=3, reason="script error", message="x")
     (copied,) = mirror(folder, run_id)
-    assert (copied["points"], copied["is_ended"]) == (STEPS + 2, True)
+    assert (copied["points"], copied["is_ended"]) == (STEPS + 3, True)
     (file,) = folder.glob(f"wandb/offline-run-*-{run_id}/run-{run_id}.wandb")
     before = file.stat()
     assert mirror(folder, run_id)[0]["points"] == 0
