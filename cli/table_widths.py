@@ -26,8 +26,8 @@ def fitted(
     gets twelve letters; where that is too much for the others, those of little importance vanish."""
     natural = [longest for longest, _ in widths]
     least = [
-        longest if number in whole else min(longest, LEAST_NAME if title == "name" else min(word, LONGEST_WORD))
-        for number, (title, (longest, word)) in enumerate(zip(titles, widths, strict=True))
+        longest if number in whole else min(longest, LEAST_NAME if title == "name" else min(longest_word, LONGEST_WORD))
+        for number, (title, (longest, longest_word)) in enumerate(zip(titles, widths, strict=True))
     ]
     shown = _shown(titles, least, room)
     fitting = {number: min(natural[number], max(room, least[number])) for number in shown}

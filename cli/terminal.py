@@ -118,7 +118,7 @@ def _widths(column: Sequence[str]) -> tuple[int, int]:
     from rich.cells import cell_len
 
     longest = max(map(cell_len, column))
-    return longest, max((cell_len(word) for cell in column for word in cell.split()), default=0)
+    return longest, max((cell_len(part) for cell in column for part in cell.split()), default=0)
 
 
 def _print_aligned(lines: Sequence[Sequence[str]], right: frozenset[int]) -> None:

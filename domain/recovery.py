@@ -10,7 +10,7 @@ from typing import Any
 
 from pydantic import BaseModel, ConfigDict
 
-from domain.checkpoint_names import PartName, is_part, part_name, without_rank
+from domain.checkpoints.names import PartName, is_part, part_name, without_rank
 from domain.messages import Reason
 from domain.requests.errors import InvalidRequest
 from domain.spec import RunSpec

@@ -29,7 +29,7 @@ def passed(spec: RunSpec, script: Script) -> dict[str, Any]:
             added.append(route)
         elif route.field in PASSED:
             changes |= _replaced(route)
-            variables |= {route.field: _text(spec, route.field)} if route.given is None else {}
+            variables |= {route.field: _text(spec, route.field)} if route.in_arguments is None else {}
     return changes | {"args": _with(spec.args, added, script), "as_variables": variables}
 
 
@@ -63,7 +63,7 @@ class Route:
     """The arguments to add; empty where the value does not arrive."""
     option: Option | None = None
     problem: str = ""
-    given: str | None = None
+    in_arguments: str | None = None
     """The value that the spec's own arguments give instead."""
 
 
@@ -82,9 +82,9 @@ def _route(field: str, value: object, spec: RunSpec, script: Script) -> Route:
     if field == "precision":
         return _precision_route(str(value), spec, script, options)
     option, reason = option_for(field, options), _for_all_ranks(field, script)
-    if option is not None and (given := command.given(option, script.options, spec.args)) is not None:
-        problem = "" if _valid(field, given) == value else _given_instead(option, field, value, given)
-        return Route(field, option=option, given=given, problem=problem)
+    if option is not None and (text := command.given(option, script.options, spec.args)) is not None:
+        problem = "" if _valid(field, text) == value else _set_in_arguments(option, field, value, text)
+        return Route(field, option=option, in_arguments=text, problem=problem)
     if reason:
         return Route(field, problem=f"{reason} So {_shown(field, value)} is not passed on.")
     if option is None or option.kind == "positional" or _is_file_of_settings(spec, script):
@@ -99,19 +99,19 @@ def _is_file_of_settings(spec: RunSpec, script: Script) -> bool:
 
 
 def _precision_route(precision: str, spec: RunSpec, script: Script, options: Sequence[Option]) -> Route:
-    known = {option.name: option for option in options}
-    proposals = [p for p in script.proposals if p.only_when and p.option in known]
+    by_name = {option.name: option for option in options}
+    proposals = [p for p in script.proposals if p.only_when and p.option in by_name]
     for proposal in proposals:
-        option = known[proposal.option]
-        if (given := command.given(option, script.options, spec.args)) is not None:
-            is_on = option.kind == "switch" and given != option.off and given.lower() not in OFF
-            spelled = proposal.only_when if is_on else _spelled(given)
-            problem = "" if spelled == precision else _given_instead(option, "precision", precision, given)
-            return Route("precision", option=option, given=spelled, problem=problem)
+        option = by_name[proposal.option]
+        if (text := command.given(option, script.options, spec.args)) is not None:
+            is_on = option.kind == "switch" and text != option.off and text.lower() not in OFF
+            spelled = proposal.only_when if is_on else _spelled(text)
+            problem = "" if spelled == precision else _set_in_arguments(option, "precision", precision, text)
+            return Route("precision", option=option, in_arguments=spelled, problem=problem)
     chosen = next((p for p in proposals if p.only_when == precision), None)
     if chosen is None:
         return Route("precision", problem=_no_option("precision", precision, script, None))
-    return Route("precision", (chosen.argument,), known[chosen.option])
+    return Route("precision", (chosen.argument,), by_name[chosen.option])
 
 
 def _spelled(text: str) -> str:
@@ -133,7 +133,7 @@ def _with(args: Sequence[str], added: Sequence[Route], script: Script) -> list[s
 
 def _replaced(route: Route) -> dict[str, Any]:
     """Return the changes to a spec whose value does not arrive; a rate of the arguments is not scaled."""
-    value = _default(route.field) if route.given is None else _valid(route.field, route.given)
+    value = _default(route.field) if route.in_arguments is None else _valid(route.field, route.in_arguments)
     return {route.field: value} | ({"lr_scaling": "none"} if route.field == "lr" else {})
 
 
@@ -144,8 +144,8 @@ def _for_all_ranks(field: str, script: Script) -> str:
     return next((p.reason for p in script.proposals if p.field == field and not p.is_ticked), "")
 
 
-def _given_instead(option: Option, field: str, value: object, given: str) -> str:
-    return f"The arguments already set {option.flag} to {given[:40]}: {_shown(field, value)} is not used."
+def _set_in_arguments(option: Option, field: str, value: object, text: str) -> str:
+    return f"The arguments already set {option.flag} to {text[:40]}: {_shown(field, value)} is not used."
 
 
 def _no_option(field: str, value: object, script: Script, option: Option | None) -> str:

@@ -192,7 +192,7 @@ def _help(arguments: dict[str, ast.expr], constants: dict[str, Any], default: An
     line = text(arguments.get("help"), constants)
     if line is None:
         return None
-    known = {name: as_written(node) or value(node, constants) for name, node in arguments.items()}
-    known["default"] = "…" if default is None and not literal(arguments.get("default"), constants)[0] else default
-    line = FILLED_IN.sub(lambda match: str(known.get(match[1], match[1])), line)
+    texts = {name: as_written(node) or value(node, constants) for name, node in arguments.items()}
+    texts["default"] = "…" if default is None and not literal(arguments.get("default"), constants)[0] else default
+    line = FILLED_IN.sub(lambda match: str(texts.get(match[1], match[1])), line)
     return line.replace("%%", "%")

@@ -84,12 +84,12 @@ def given(option: Option, options: Sequence[Option], args: Sequence[str]) -> str
     None where they do not set it, or where that is by its place among them."""
     if option.kind in ("positional", "positionals"):
         return None
-    known = {flag for other in options for flag in _flags(other)}
+    all_flags = {flag for other in options for flag in _flags(other)}
     is_bare = option.kind == "switch" and "=" not in (option.on or "")
     texts = [
         token if is_bare else text
         for token, after in zip(args, [*args[1:], ""], strict=False)
-        if (text := _value(token, after, _flags(option), known)) is not None
+        if (text := _value(token, after, _flags(option), all_flags)) is not None
     ]
     return texts[-1] if texts else None
 
@@ -98,12 +98,12 @@ def _flags(option: Option) -> set[str]:
     return {flag.partition("=")[0] for flag in (*option.flags, option.on, option.off) if flag}
 
 
-def _value(token: str, after: str, flags: set[str], known: set[str]) -> str | None:
+def _value(token: str, after: str, flags: set[str], all_flags: set[str]) -> str | None:
     """Return the value after one of the flags, as in `--lr=1`, `--lr 1`, `-b8` and Hydra's `++lr=1`."""
     head, equals, text = token.partition("=")
     if _names(head, flags) or (equals and head.lstrip("+") in flags):
         return text if equals else after
-    is_joined = token[:1] == "-" and token[:2] in flags and head not in known
+    is_joined = token[:1] == "-" and token[:2] in flags and head not in all_flags
     return token[2:] if is_joined else None
 
 

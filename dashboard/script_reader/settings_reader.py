@@ -79,8 +79,8 @@ def _merged(function: str, node: ast.expr, source: SourceFile, program: ScriptPr
 def _settings(node: ast.expr, source: SourceFile) -> dict[str, Any]:
     """Return a dictionary as it is written in the source; values known only at run time are None."""
     if isinstance(node, ast.Name):
-        known = source.constants.get(node.id)
-        return known if isinstance(known, dict) else {}
+        constant = source.constants.get(node.id)
+        return constant if isinstance(constant, dict) else {}
     if not isinstance(node, ast.Dict):
         return {}
     keys = [value(key, source.constants) for key in node.keys]

@@ -29,7 +29,7 @@ from dashboard.snapshots.selection import (
     script_alone,
     select,
 )
-from domain.lfs_pointers import LEAST_BYTES, MOST_BYTES, bytes_of_pointer, pointers_in_words
+from domain.checkpoints.lfs_pointers import LEAST_BYTES, MOST_BYTES, bytes_of_pointer, pointers_in_words
 from domain.text.formats import plural, size
 
 

@@ -32,7 +32,7 @@ _EXPORT = re.compile(r"(?m)^\s*export\s+([A-Za-z_]\w*)=(\S+)\s*$")
 
 
 @dataclass(frozen=True)
-class Start:
+class StartLine:
     """A line that starts a Python program."""
 
     line: int
@@ -55,7 +55,7 @@ class Start:
         words += [] if self.is_launched else ["--launcher", "python"]
         for name, text in masked_env(exported).items():
             words += ["--env", f"{name}={text}"]
-        return " ".join(_quoted(word) for word in [*words, *(["--", *masked_args(self.args)] if self.args else [])])
+        return " ".join(_quoted(token) for token in [*words, *(["--", *masked_args(self.args)] if self.args else [])])
 
 
 def _lines(text: str) -> Iterator[tuple[int, str]]:
@@ -71,25 +71,25 @@ def _lines(text: str) -> Iterator[tuple[int, str]]:
         begun = ""
 
 
-def _start(number: int, line: str) -> Start | None:
+def _start(number: int, line: str) -> StartLine | None:
     words = _words(line)
-    first = next((i for i, word in enumerate(words) if _is_program(word)), None)
+    first = next((i for i, token in enumerate(words) if _is_program(token)), None)
     if first is None:
         return None
     after = words[first + 1 :]
     is_launched = words[first].rpartition("/")[2] in LAUNCHERS
     position, module = None, None
-    for index, word in enumerate(after):
-        if word.endswith(".py") and position is None:
+    for index, token in enumerate(after):
+        if token.endswith(".py") and position is None:
             position = index
-        elif word == "-m" and index + 1 < len(after) and position is None:
+        elif token == "-m" and index + 1 < len(after) and position is None:
             if after[index + 1] not in LAUNCHING_MODULES:
                 position, module = index + 1, after[index + 1]
             is_launched = is_launched or after[index + 1] in LAUNCHING_MODULES
     if position is None:
         return None
     script = None if module else after[position]
-    return Start(number, script, module, _ranks(after[:position]), is_launched, tuple(after[position + 1 :]))
+    return StartLine(number, script, module, _ranks(after[:position]), is_launched, tuple(after[position + 1 :]))
 
 
 def _words(line: str) -> list[str]:
@@ -100,20 +100,20 @@ def _words(line: str) -> list[str]:
         words = list(lexer)
     except ValueError:
         return []
-    first = next((i for i, word in enumerate(words) if _is_program(word)), 0)
-    end = next((i for i, word in enumerate(words) if i > first and _ENDS.fullmatch(word)), len(words))
+    first = next((i for i, token in enumerate(words) if _is_program(token)), 0)
+    end = next((i for i, token in enumerate(words) if i > first and _ENDS.fullmatch(token)), len(words))
     words = words[:end]
     return words[:-1] if end and words[-1:] == ["2"] else words  # of 2>&1
 
 
-def _is_program(word: str) -> bool:
-    name = word.rpartition("/")[2]
+def _is_program(text: str) -> bool:
+    name = text.rpartition("/")[2]
     return name in LAUNCHERS or _PYTHON.fullmatch(name) is not None
 
 
 def _ranks(options: Sequence[str]) -> str | None:
-    for word, after in zip(options, [*options[1:], ""], strict=False):
-        option, equals, text = word.partition("=")
+    for token, after in zip(options, [*options[1:], ""], strict=False):
+        option, equals, text = token.partition("=")
         number = text if equals else after
         if _COUNT.fullmatch(option) and number.isdigit():
             return number
@@ -129,6 +129,6 @@ def _exported(text: str) -> dict[str, str]:
     }
 
 
-def _quoted(word: str) -> str:
-    """Quote a word for a shell; one with a variable in double quotes, so that the shell fills it in."""
-    return f'"{word}"' if "$" in word and '"' not in word else shlex.quote(word)
+def _quoted(text: str) -> str:
+    """Quote a text for a shell; one with a variable in double quotes, so that the shell fills it in."""
+    return f'"{text}"' if "$" in text and '"' not in text else shlex.quote(text)

@@ -163,7 +163,7 @@ def timeline(store: Store, run_id: str, now: float) -> list[Phase]:
 
 
 def doing_at_start(session: Session, attempt: Attempt, now: float) -> str | None:
-    """What an attempt does that has not made a step: gpu-2 imports torch. None where that is not known."""
+    """Say what keeps an attempt from its first step: gpu-2 is importing torch. None where that is not known."""
     return doing(_phases(session, attempt, now))
 
 

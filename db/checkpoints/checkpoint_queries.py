@@ -15,7 +15,7 @@ from db.engine import Store
 from db.metrics import points
 from db.metrics.series_names import VALIDATION_LOSS, main_loss
 from db.models import Attempt, Checkpoint, Run, Series
-from domain.checkpoint_names import is_part
+from domain.checkpoints.names import is_part
 from domain.messages import SCRIPT_KINDS
 from domain.recovery import SavedFile, UnclearCheckpoint, choose_checkpoint
 from domain.spec import RunSpec
@@ -85,15 +85,15 @@ def _measured(session: Session, run_id: str, views: list[CheckpointView]) -> lis
     return measured
 
 
-class Loss(NamedTuple):
-    """A series of an attempt that is a loss."""
+class LossSeries(NamedTuple):
+    """A loss that an attempt logged or printed."""
 
     tag: str
     id: int
     points: int
 
 
-def _losses(session: Session, run_id: str) -> dict[int, list[Loss]]:
+def _losses(session: Session, run_id: str) -> dict[int, list[LossSeries]]:
     """The losses of each attempt, by its number, in the order in which one is looked for."""
     query = (
         select(Attempt.number, Series.source, Series.tag, Series.id, Series.count)
@@ -102,18 +102,18 @@ def _losses(session: Session, run_id: str) -> dict[int, list[Loss]]:
         .where(Series.tag.icontains("loss"))
         .order_by(Series.id.desc())
     )
-    by_source: dict[tuple[int, str], dict[str, list[Loss]]] = {}
+    by_source: dict[tuple[int, str], dict[str, list[LossSeries]]] = {}
     for attempt, source, tag, series_id, points_count in session.execute(query):
         by_tag = by_source.setdefault((attempt, source), {})
-        by_tag.setdefault(tag, []).append(Loss(tag, series_id, points_count))
-    losses: dict[int, list[Loss]] = {}
+        by_tag.setdefault(tag, []).append(LossSeries(tag, series_id, points_count))
+    losses: dict[int, list[LossSeries]] = {}
     for (attempt, _), by_tag in sorted(by_source.items(), key=lambda item: SCRIPT_KINDS.index(item[0][1])):
         tags = (*VALIDATION_LOSS, main_loss(by_tag))
         losses.setdefault(attempt, []).extend(one for tag in tags if tag in by_tag for one in by_tag[tag])
     return losses
 
 
-def _loss_at(session: Session, losses: list[Loss], step: int | None) -> tuple[str | None, float | None]:
+def _loss_at(session: Session, losses: list[LossSeries], step: int | None) -> tuple[str | None, float | None]:
     """The first loss that was logged at a step, the validation loss before the training loss, and its name."""
     if step is None:
         return None, None

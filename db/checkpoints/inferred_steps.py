@@ -12,7 +12,7 @@ from sqlalchemy.orm import Session
 
 from db.metrics.points import BUCKET_POINTS
 from db.models import Chunk
-from domain.checkpoint_names import part_name
+from domain.checkpoints.names import part_name
 from domain.points import PackedPoints
 
 READ_EVERY_S = 6.0
@@ -72,8 +72,8 @@ def spread(times: NDArray[np.float64]) -> NDArray[np.float64]:
 
 def infer_step(name: str, written_at: float, series: Sequence[LoggedPoints]) -> int | None:
     """Return the step of the series whose point is nearest to the saving; of several, the first series' counts."""
-    found = [near for points in series if (near := points.step_at(name, written_at)) is not None]
-    return min(found, key=lambda near: near[1])[0] if found else None
+    steps = [near for points in series if (near := points.step_at(name, written_at)) is not None]
+    return min(steps, key=lambda near: near[1])[0] if steps else None
 
 
 def _numbers(name: str) -> set[int]:

@@ -195,10 +195,10 @@ def points_since(store: Store, run_id: str, known_counts: Mapping[int, int]) -> 
     with store.read() as session:
         series_of_run, fresh, lives = _series(session, run_id), list[Fresh](), Counter[tuple[int, str]]()
         for series, attempt in series_of_run:
-            known, name = known_counts.get(series.id, 0), (attempt, public_name(series))
-            if series.count > known:
-                new_points = _points_from(session, series.id, known)
-                fresh.append(Fresh(series, attempt, new_points, lives[name], known > 0))
+            count, name = known_counts.get(series.id, 0), (attempt, public_name(series))
+            if series.count > count:
+                new_points = _points_from(session, series.id, count)
+                fresh.append(Fresh(series, attempt, new_points, lives[name], is_begun=count > 0))
             lives[name] += 1
         return fresh, {series.id: series.count for series, _ in series_of_run}
 

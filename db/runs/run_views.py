@@ -145,11 +145,11 @@ def views(session: Session, fences: Sequence[int], now: float) -> list[RunView]:
 
 
 LONGEST_START_S = 900.0
-"""A run that has logged nothing for so long does not start, it logs nothing."""
+"""Seconds after which a run without points counts as one that logs nothing, not as one that starts."""
 
 
 def _doing(session: Session, attempt: Attempt, has_logged: bool, now: float) -> str | None:
-    """What an attempt does on its way to the first step."""
+    """Say what keeps an attempt that is new and has logged nothing from its first step."""
     is_new = attempt.started_at is None or now - attempt.started_at < LONGEST_START_S
     may_start = State(attempt.state) in (State.STARTING, State.RUNNING) and not has_logged and is_new
     return doing_at_start(session, attempt, now) if may_start else None

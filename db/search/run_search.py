@@ -268,22 +268,22 @@ def _progress() -> Expression:
 
 def _of_epochs() -> Expression:
     """The share of epochs that have ended, as `domain.scheduling.epochs` has it."""
-    last, lowest, told, all_told = (
+    last, lowest, amount, total = (
         _last_told(column, EPOCH_TAGS)
         for column in (Series.last_number, Series.lowest, Series.finite_count, Series.finite_sum)
     )
     losses = func.coalesce(_last_told(Series.finite_count, MAIN_LOSS), 0)
-    has_fractions = or_(*(value != func.round(value) for value in (last, lowest, all_told)))
+    has_fractions = or_(*(value != func.round(value) for value in (last, lowest, total)))
     current = last + case((and_(lowest < 1, not_(has_fractions)), 1.0), else_=0.0)
-    is_at_end = or_(has_fractions, and_(told <= last - lowest + 1, losses <= told))
+    is_at_end = or_(has_fractions, and_(amount <= last - lowest + 1, losses <= amount))
     ended = current - case((is_at_end, 0.0), else_=1.0)
     return _share(ended, current, (_last_told(Series.last_number, [TOTAL_EPOCHS_TAG]), _of_spec("epochs")))
 
 
-def _share(done: Expression, reached: Expression, totals: Sequence[Expression]) -> Expression:
-    """What is done of the first total that is not passed."""
+def _share(ended: Expression, reached: Expression, totals: Sequence[Expression]) -> Expression:
+    """The share that has ended of the first total that is not passed."""
     ahead = (case((total >= reached, total)) for total in totals)
-    return cast(done / func.nullif(func.coalesce(*ahead), 0.0, type_=NUMBER), NUMBER)
+    return cast(ended / func.nullif(func.coalesce(*ahead), 0.0, type_=NUMBER), NUMBER)
 
 
 def _last_told(column: Any, tags: Sequence[str]) -> Expression:

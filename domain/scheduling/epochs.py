@@ -56,16 +56,16 @@ def epochs_of(
     The time since `started_at` stands for that of an epoch while the first is the only one."""
     if curve is None or curve.lowest is None or not curve.lowest <= curve.last_value:
         return None
-    told, is_fraction = curve.last_value - curve.lowest, _has_fractions(curve)
+    passed, is_fraction = curve.last_value - curve.lowest, _has_fractions(curve)
     from_zero = curve.lowest < 1
     current = curve.last_value + (from_zero and not is_fraction)
     total = total_ahead(_inclusive(totals, curve.last_value, from_zero and not is_fraction), current)
     if total is None:
         return None
-    is_at_end = is_fraction or (curve.finite_count <= told + 1 and losses <= curve.finite_count)
+    is_at_end = is_fraction or (curve.finite_count <= passed + 1 and losses <= curve.finite_count)
     ended = current if is_at_end else current - 1
-    epoch_s = (curve.last_wall - curve.first_wall) / told if told > 0 else None
-    if told == 0 and ended == 1 and started_at is not None:
+    epoch_s = (curve.last_wall - curve.first_wall) / passed if passed > 0 else None
+    if passed == 0 and ended == 1 and started_at is not None:
         epoch_s = max(0.0, curve.last_wall - started_at)
     return Epochs(current, total, ended, curve.last_wall, epoch_s)
 

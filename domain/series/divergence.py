@@ -8,7 +8,6 @@ from statistics import median
 
 from pydantic import BaseModel
 
-from domain.messages import Finding
 from domain.text.formats import number
 
 BEFORE = 50
@@ -91,23 +90,18 @@ class Divergence(BaseModel):
         return has_fallen and len(self.above) >= STAYS and median(self.above[-STAYS:]) >= AS_BAD * first
 
 
-# The finding, whose step the server reads again to name the last checkpoint from before.
+# The finding's evidence, whose step the server reads again to name the last checkpoint from before.
 
 KIND = "loss diverges"
 _SINCE = re.compile(r" diverges since step (-?\d+):")
 
 
-def finding(name: str, loss: Divergence) -> Finding:
-    """Say since when a loss diverges."""
+def evidence_of(name: str, loss: Divergence) -> str:
+    """Say since when a loss diverges, and from which level to which."""
     now = median(loss.above[-EXPLODED_STAYS:])
-    return Finding(
-        kind=KIND,
-        evidence=f"{name} diverges since step {loss.since}: it was about {number(loss.level_before)} before, and is "
-        f"about {number(now)} at step {loss.step}.",
-        meaning="The updates are too large: the model has lost what it had learned, and so have checkpoints saved "
-        "since then.",
-        fix="Stop the run and resume from a checkpoint before that step with a lower learning rate, a longer warm-up "
-        "or clipped gradients (torch.nn.utils.clip_grad_norm_).",
+    return (
+        f"{name} diverges since step {loss.since}: it was about {number(loss.level_before)} before, and is "
+        f"about {number(now)} at step {loss.step}."
     )
 
 

@@ -12,7 +12,7 @@ from itertools import islice
 from pathlib import Path
 from typing import Any, Literal
 
-from domain.lfs_pointers import LEAST_BYTES, MOST_BYTES, bytes_of_pointer
+from domain.checkpoints.lfs_pointers import LEAST_BYTES, MOST_BYTES, bytes_of_pointer
 from domain.messages import Finding, Reason, TaskReport
 from domain.spec import RunSpec
 from worker.attempt.supervisor import recorded_ranks

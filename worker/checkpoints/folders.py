@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 from enum import Enum
 from pathlib import Path
 
-from domain.checkpoint_names import Rank, is_folder_of_one_save, part_name
+from domain.checkpoints.names import Rank, is_folder_of_one_save, part_name
 from domain.text.json_values import parse_json
 from worker.checkpoints.formats import Completeness, completeness, what_is_missing
 from worker.checkpoints.rank_files import (
@@ -73,7 +73,7 @@ class Folder:
         return self.path / self.save
 
     def look(self) -> Folder | None:
-        """The same folder as it is now; None when it is no checkpoint any more."""
+        """Read the folder anew; None when it is no checkpoint any more."""
         if self.kind is not Kind.FILES:
             return look(self.path, self.ranks.world_size)
         alike = _file_sets(self.path, _entries(self.path), self.ranks.world_size, is_root=bool(self.save))

@@ -12,7 +12,7 @@ from enum import Enum, auto
 from pathlib import Path
 from typing import BinaryIO
 
-from domain.lfs_pointers import MOST_BYTES, WHAT, bytes_of_pointer
+from domain.checkpoints.lfs_pointers import MOST_BYTES, WHAT, bytes_of_pointer
 from worker.checkpoints.names import PickleNames, read_header, skip_legacy_header
 from worker.node.regular_files import open_regular
 

@@ -11,7 +11,7 @@ from functools import lru_cache
 from itertools import product
 from pathlib import PurePosixPath
 
-from domain.checkpoint_names import (
+from domain.checkpoints.names import (
     PartName,
     Rank,
     is_folder_of_one_save,
@@ -46,7 +46,7 @@ class Ranks:
         return f"{lacking[0]}{of_rank_words} is missing{more}"
 
     def of_all(self, paths: Collection[str]) -> Ranks:
-        """The same where each rank of the attempt writes these files, by a number and its place in a model's parts."""
+        """Return it for files that each rank of the attempt writes, by a number and its place in a model's parts."""
         others = {}
         for pattern, ranks in ranks_by_pattern(paths).items():
             sizes = [max(numbers) + 1 for numbers in zip(*ranks, strict=True)]
@@ -56,21 +56,21 @@ class Ranks:
 
     def are_unclear(self, paths: Collection[str]) -> bool:
         """Whether fewer ranks wrote files than train, and nothing tells why, or none of the files is a model's."""
-        found, weights = ranks_by_label(paths), [path for path in paths if _counts(path)]
+        by_label, weights = ranks_by_label(paths), [path for path in paths if _counts(path)]
         if weights and all(map(is_part, weights)):
             return True
         has_world_size = any(part_name(path).world_size for path in paths)
-        is_repeated = any(_pattern(label) in self.others for label in found)
-        most = max(map(len, found.values()), default=0)
-        return bool(found) and not (has_world_size or is_repeated) and most < self.world_size
+        is_repeated = any(_pattern(label) in self.others for label in by_label)
+        most = max(map(len, by_label.values()), default=0)
+        return bool(by_label) and not (has_world_size or is_repeated) and most < self.world_size
 
     def _lacking(self, paths: Collection[str]) -> Iterator[tuple[str, Rank]]:
         """Yield each missing rank with the path of the same file of another rank."""
-        found = ranks_by_label(paths)
+        by_label = ranks_by_label(paths)
         examples = {part_name(path).label: path for path in sorted(paths, reverse=True) if part_name(path).rank}
-        grid = _grid(rank for ranks in found.values() for rank in ranks)
+        grid = _grid(rank for ranks in by_label.values() for rank in ranks)
         for label, path in sorted(examples.items()):
-            for rank in sorted(self._needed(part_name(path), found[label], grid) - found[label]):
+            for rank in sorted(self._needed(part_name(path), by_label[label], grid) - by_label[label]):
                 yield path, rank
 
     def _needed(self, name: PartName, ranks: set[Rank], grid: set[Rank]) -> set[Rank]:
@@ -83,26 +83,26 @@ class Ranks:
 
 def ranks_by_pattern(paths: Iterable[str]) -> dict[str, set[Rank]]:
     """The ranks that wrote each file, by its label with # in place of numbers: alike in all saves."""
-    found = defaultdict[str, set[Rank]](set)
+    by_pattern = defaultdict[str, set[Rank]](set)
     for label, ranks in ranks_by_label(paths).items():
-        found[_pattern(label)] |= ranks
-    return dict(found)
+        by_pattern[_pattern(label)] |= ranks
+    return dict(by_pattern)
 
 
 def ranks_of_others(saves: Mapping[str, Iterable[str]]) -> dict[str, dict[str, set[Rank]]]:
     """For each save, the ranks that wrote the same files in the others, by their patterns."""
     own = {save: ranks_by_pattern(paths) for save, paths in saves.items()}
-    written = Counter((pattern, rank) for found in own.values() for pattern, ranks in found.items() for rank in ranks)
+    written = Counter((pattern, rank) for files in own.values() for pattern, ranks in files.items() for rank in ranks)
     patterns = defaultdict[str, set[Rank]](set)
     for pattern, rank in written:
         patterns[pattern].add(rank)
     return {
         save: {
             pattern: others
-            for pattern in found
-            if (others := {rank for rank in patterns[pattern] if written[pattern, rank] > (rank in found[pattern])})
+            for pattern in files
+            if (others := {rank for rank in patterns[pattern] if written[pattern, rank] > (rank in files[pattern])})
         }
-        for save, found in own.items()
+        for save, files in own.items()
     }
 
 

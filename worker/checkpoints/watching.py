@@ -15,7 +15,7 @@ from functools import partial
 from pathlib import Path, PurePosixPath
 from typing import TypeVar
 
-from domain.checkpoint_names import is_folder_of_one_save, part_name
+from domain.checkpoints.names import is_folder_of_one_save, part_name
 from domain.clock import SYSTEM_CLOCK, Clock
 from domain.messages import Finding
 from domain.text.formats import size

@@ -100,7 +100,7 @@ class LossWatch(BaseModel):
         broken = [(name, loss) for name, loss in losses.items() if loss.broken_points >= 2]
         flat = [finding for name, loss in losses.items() if (finding := self._check_flat(name, loss))]
         diverged = [] if broken or self.has_rewards else [
-            divergence.finding(name, loss.divergence)
+            _diverges_finding(name, loss.divergence)
             for name, loss in losses.items()
             if loss.divergence is not None and loss.divergence.is_certain
         ]  # fmt: skip
@@ -127,6 +127,17 @@ class LossWatch(BaseModel):
                 "random variation."
             )
         return None
+
+
+def _diverges_finding(name: str, loss: Divergence) -> Finding:
+    return Finding(
+        kind=divergence.KIND,
+        evidence=divergence.evidence_of(name, loss),
+        meaning="The updates are too large: the model has lost what it had learned, and so have checkpoints saved "
+        "since then.",
+        fix="Stop the run and resume from a checkpoint before that step with a lower learning rate, a longer warm-up "
+        "or clipped gradients (torch.nn.utils.clip_grad_norm_).",
+    )
 
 
 def _is_training(name: str) -> bool:

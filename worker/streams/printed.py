@@ -187,8 +187,8 @@ class PrintedLines:
         step = self._global_step(line)
         if not 0 <= step < MAX_STEP:
             return
-        told = {**self._new_epoch(line), **self._new_epochs(line), **self._new_total(line)}
-        for tag, value in {**self._kept_apart(line), **told}.items():
+        position = {**self._new_epoch(line), **self._new_epochs(line), **self._new_total(line)}
+        for tag, value in {**self._kept_apart(line), **position}.items():
             if tag not in self._tags:
                 if len(self._tags) >= MAX_TAGS:
                     continue

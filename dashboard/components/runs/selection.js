@@ -339,7 +339,7 @@ class BulkAction {
       onclick: () => void this._post(`/${this._id}/cancel`, {}),
     });
     this._isNews = false;
-    /** @type {string[]} the deleted runs that Undo brings back */
+    /** @type {string[]} the deleted runs that Undo restores */
     this._undoable = [];
     this._undo = el('button', {
       type: 'button',

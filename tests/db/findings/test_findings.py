@@ -89,7 +89,8 @@ def test_a_loss_that_diverges_names_the_last_checkpoint_from_before(running):
     loss = Divergence()
     for step, value in enumerate([0.1] * 20 + [2598.0] * 3):
         loss.take(step, value)
-    say(cluster, fence, divergence.finding("train/loss", loss))
+    evidence = divergence.evidence_of("train/loss", loss)
+    say(cluster, fence, Finding(kind=divergence.KIND, evidence=evidence, meaning="", fix="Stop the run."))
     (without,) = findings(cluster.store, run_id)
     for step in (5, 19, 20):
         store_checkpoint(cluster, fence, path=f"work/step_{step}.pt", step=step, sha=f"{step:064}")

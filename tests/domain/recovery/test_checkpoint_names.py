@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from domain.checkpoint_names import is_folder_of_one_save, is_part, of_rank, part_name
+from domain.checkpoints.names import is_folder_of_one_save, is_part, of_rank, part_name
 
 
 @pytest.mark.parametrize(

@@ -8,7 +8,7 @@ from collections.abc import Sequence
 
 import pytest
 
-from domain.series.divergence import Divergence, finding, since
+from domain.series.divergence import Divergence, evidence_of, since
 
 
 def taken(values: Sequence[float]) -> Divergence:
@@ -38,7 +38,7 @@ FALLING = [2.3 * math.exp(-step / 30) + 0.1 for step in range(150)]
 def test_divergence_is_told_with_its_first_step(values: list[float], step: int) -> None:
     loss = taken(values)
     assert loss.is_certain
-    evidence = finding("train/loss", loss).evidence
+    evidence = evidence_of("train/loss", loss)
     assert evidence.startswith(f"train/loss diverges since step {step}: it was about 0.")
     assert since(evidence) == step
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from dataclasses import dataclass
 
-from domain.lfs_pointers import WHAT, pointers_in_words
+from domain.checkpoints.lfs_pointers import WHAT, pointers_in_words
 from worker.diagnosis.causes.tracebacks import PythonFailure
 
 COPY = "contains a copy of the code without the files that .gitignore excludes"

@@ -163,8 +163,6 @@ NETWORK = (
     ),
 )
 
-__all__ = ["AS_RAISED", "DISK", "KILLED_HINT", "MEMORY", "NETWORK", "PORTS", "SMALLER"]
-
 TEXT = (
     Cause(
         r"Unicode(?:En|De)codeError: '(?P<codec>ascii|latin-1|charmap)' codec can't",
@@ -172,3 +170,5 @@ TEXT = (
         'Python takes for files and output. In the script, open(…, encoding="utf-8") does the same for one file.',
     ),
 )
+
+__all__ = ["AS_RAISED", "DISK", "KILLED_HINT", "MEMORY", "NETWORK", "PORTS", "SMALLER", "TEXT"]

@@ -1,4 +1,4 @@
-"""What the name of a checkpoint's file tells: the rank that wrote it, the part that it holds, and the save. Pure."""
+"""Read the name of a checkpoint's file: the rank that wrote it, the part that it holds, and the save. Pure."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ Rank = tuple[int, ...]
 
 @dataclass(frozen=True)
 class PartName:
-    """What a path tells about a file that may be one of several of a checkpoint."""
+    """The name of a file that may be one of several of a checkpoint."""
 
     label: str
     """The path without rank and world size: `actor/model.pt`."""
@@ -26,8 +26,8 @@ class PartName:
 
     @property
     def save(self) -> str:
-        """What the files of one save have in common: their numbers, otherwise the words that name no part."""
-        return "-".join(self.numbers) or "-".join(word for word in self.words if word not in _KNOWN)
+        """The name that the files of one save share: their numbers, otherwise the words that name no part."""
+        return "-".join(self.numbers) or "-".join(term for term in self.words if term not in _KNOWN)
 
     @property
     def is_companion(self) -> bool:
@@ -60,7 +60,7 @@ class PartName:
 @lru_cache(maxsize=1 << 15)
 def part_name(path: str) -> PartName:
     """Read the path of a file, or of a folder that is sent as an archive, relative to where its save begins."""
-    ranks = [int(number) for found in _RANK.findall(path) for number in re.findall(r"\d+", found)]
+    ranks = [int(number) for rank in _RANK.findall(path) for number in re.findall(r"\d+", rank)]
     worlds = _WORLD.findall(path)
     label = without_rank(path)
     stem = _SUFFIX.sub("", label.rpartition("/")[2])
@@ -77,10 +77,10 @@ def part_name(path: str) -> PartName:
 def without_rank(path: str) -> str:
     """Return the path without what differs between the ranks, and without the world size."""
     parts = (_RANK_AND_WORLD.sub("", part).lstrip("-_.=") if _RANK.search(part) else part for part in path.split("/"))
-    kept = [part for part in parts if part and not part.startswith(".")]
-    if kept and kept[-1] in _SUFFIXES:  # `rank0.pt` has no other name
-        kept[-1] = f"rank.{kept[-1]}"
-    return "/".join(kept) or path.rpartition("/")[2]
+    named = [part for part in parts if part and not part.startswith(".")]
+    if named and named[-1] in _SUFFIXES:  # `rank0.pt` has no other name
+        named[-1] = f"rank.{named[-1]}"
+    return "/".join(named) or path.rpartition("/")[2]
 
 
 def of_rank(path: str, rank: Rank) -> str:
@@ -90,7 +90,7 @@ def of_rank(path: str, rank: Rank) -> str:
     def other(number: re.Match[str]) -> str:
         return f"{next(numbers, 0):0{len(number[0])}d}"
 
-    return _RANK.sub(lambda found: re.sub(r"\d+", other, found[0]), path)
+    return _RANK.sub(lambda match: re.sub(r"\d+", other, match[0]), path)
 
 
 def is_part(path: str) -> bool:
@@ -101,11 +101,11 @@ def is_part(path: str) -> bool:
 
 def ranks_by_label(paths: Iterable[str]) -> dict[str, set[Rank]]:
     """The ranks that wrote each of the files, by the path without the rank; files without a rank are left out."""
-    found: dict[str, set[Rank]] = {}
+    ranks: dict[str, set[Rank]] = {}
     for name in map(part_name, paths):
         if name.rank is not None:
-            found.setdefault(name.label, set()).add(name.rank)
-    return found
+            ranks.setdefault(name.label, set()).add(name.rank)
+    return ranks
 
 
 def is_folder_of_one_save(name: str) -> bool:
