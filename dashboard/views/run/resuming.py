@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 import streamlit as st
 from pydantic import ValidationError
@@ -14,6 +14,7 @@ from dashboard.service import service
 from dashboard.views.launch.plan import commands
 from dashboard.views.layout import actions, links, visitor
 from dashboard.views.run.dialogs import checkpoint_line as describe_checkpoint
+from domain.requests.errors import InvalidRequest
 from domain.spec import LABELS, RunSpec
 from domain.text.formats import as_text
 from domain.views import CheckpointView, RunView
@@ -22,6 +23,7 @@ UNCLEAR = (
     "It is not clear which of the run's files are one checkpoint, so none is chosen by itself. The script gets only "
     "the one that you choose."
 )
+TYPED_LATE = "A value was changed just before the click, so nothing was resumed: with it, this is a new run."
 WHY_STOPPED = "resumed with changes as a new run"
 
 
@@ -40,7 +42,7 @@ def resume(run: RunView, checkpoints: Sequence[CheckpointView]) -> None:
             f"Attempt {run.attempt + 1} of this run starts with the same settings. With another value above it "
             "becomes a new run."
         )
-        actions.confirm(run.id, "Resume it", "Not now", lambda: _new_attempt(run.id, chosen))
+        actions.confirm(run.id, "Resume it", "Not now", lambda: _new_attempt(run, chosen))
         return
     if not refusals:
         _as_new_run(run, chosen, checkpoints, changes)
@@ -80,11 +82,19 @@ def _changes(run: RunView) -> tuple[dict[str, float], list[str]]:
         is_lower = name == "lr" and value is not None and run.loss_not_finite_since is not None
         first = "" if value is None else f"{value * LOWER_LR if is_lower else value:.6g}"
         texts[name] = column.text_input(
-            LABELS[name], first, key=f"resume_{name}_{run.id}", live=True, autocomplete="off",
+            LABELS[name], first, key=_key(name, run), live=True, autocomplete="off",
             placeholder="as the script sets it",
         )  # fmt: skip
-    changes: dict[str, float] = {}
-    wrong = []
+    return _differing(run, texts)
+
+
+def _key(name: str, run: RunView) -> str:
+    return f"resume_{name}_{run.id}"
+
+
+def _differing(run: RunView, texts: Mapping[str, str | None]) -> tuple[dict[str, float], list[str]]:
+    """Return the values that differ from the run's, and what is wrong with the others."""
+    current, changes, wrong = fixes.current(run.spec), dict[str, float](), list[str]()
     for name, text in texts.items():
         try:
             value = _number(name, text or "")
@@ -102,8 +112,12 @@ def _number(name: str, text: str) -> float | None:
     return value
 
 
-def _new_attempt(run_id: str, chosen: CheckpointView | None) -> None:
-    service.current().resume(run_id, str(chosen.id) if chosen else None)
+def _new_attempt(run: RunView, chosen: CheckpointView | None) -> None:
+    """Open the next attempt, unless a value was typed just before the click. Raises InvalidRequest."""
+    typed = {name: st.session_state[_key(name, run)] for name in fixes.current(run.spec)}
+    if any(_differing(run, typed)):
+        raise InvalidRequest("resume", TYPED_LATE)
+    service.current().resume(run.id, str(chosen.id) if chosen else None)
 
 
 def _as_new_run(

@@ -139,6 +139,20 @@ def test_a_run_is_resumed_with_changes_as_a_new_run_from_before_the_loss_broke(p
     assert pages.service.run(run_id).stop_requested_at is not None
 
 
+def test_a_rate_that_is_typed_just_before_the_click_never_resumes_with_the_old_one(pages):
+    pages.seed.launch("ended", 900, gpus_per_node=2, lr=0.001)
+    pages.seed.start("ended", 890)
+    pages.seed.checkpoint("ended", 20, None)
+    pages.seed.report("ended", "stopped", 10)
+    run_id = pages.seed.runs["ended"]
+    page = pages.open("run", id=run_id)
+    button(page, "Resume").click().run()
+    page.text_input(key=f"resume_lr_{run_id}").set_value("0.0001")
+    button(page, "Resume it").click().run()
+    assert not page.exception and "changed just before the click" in page.session_state["dialog_refused"]
+    assert pages.service.run(run_id).attempt == 1
+
+
 def test_resuming_is_not_first_where_no_checkpoint_exists(pages):
     seed = pages.seed
     seed.launch("bare", 900, gpus_per_node=2)
