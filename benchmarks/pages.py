@@ -21,7 +21,7 @@ FELT = (
     "chart of 1,000,000 points, whole",
     "list, by urgency, 10,000 runs",
 )
-"""The rows of the README: what a person feels, met or missed."""
+"""The rows of the README: what a person feels, better or worse."""
 
 
 def write() -> None:

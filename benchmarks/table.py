@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Iterable
 from itertools import pairwise
 from pathlib import Path
@@ -13,10 +14,10 @@ from benchmarks.misses import WHY
 
 INTRODUCTION = """# Benchmarks
 
-`make bench` measures Rankzero, its peers and the machine's limits in turns within one run, and writes this page. A
-ratio of at least something (≥) says how many times better we are; one of at most something (≤) is ours divided by
-the peer's or the limit. In brackets stand the quartiles of the rounds, and the load of the 15 minutes before: on a
-busy machine read the ratios, not the times.
+`make bench` measures Rankzero, its peers and the machine's limits in turns within one run, and writes this page.
+With ≥ the ratio is how many times better Rankzero is; with ≤ it is Rankzero's figure divided by the peer's or the
+limit. Brackets hold the quartiles of the rounds, and the load of the 15 minutes before: on a busy machine read the
+ratios, not the times.
 
 ![How far each row is from its target](pictures/benchmark-ratios.svg)
 
@@ -24,6 +25,13 @@ busy machine read the ratios, not the times.
 """
 PAGE_HEAD = ("what", "Rankzero", "against", "ratio (quartiles), to reach")
 HEAD = ("what", "Rankzero", "against", "theirs", "ratio (quartiles)", "to reach", "")
+SHORT_HEAD = ("what", "ours", "theirs", "ratio")
+QUARTILES = re.compile(r" \([\d.]+-[\d.]+\)")
+DOES_LESS = {
+    ("chart of 1,000,000 points, whole", "TensorBoard"): "1,000 of them",
+    ("list, by urgency, 10,000 runs", "MLflow"): "no counts, no curves",
+}
+"""What a peer leaves out of its work in a row of the README."""
 
 
 def table(results: Iterable[Path]) -> str:
@@ -36,11 +44,17 @@ def table(results: Iterable[Path]) -> str:
 
 
 def short(documents: Iterable[dict[str, Any]]) -> str:
-    """A table of some rows, without their spread."""
-    rows = [_cells(dict(document)) for document in documents]
-    lines = ((*cells[:4], cells[4].partition(" ")[0], *cells[5:]) for cells in rows)
-    head = (*HEAD[:4], "ratio", *HEAD[5:])
-    return "\n".join(map(_line, [head, ["---" for _ in head], *lines]))
+    """A table of some rows: medians, and how many times better ours are."""
+    return "\n".join(map(_line, [SHORT_HEAD, ["---" for _ in SHORT_HEAD], *map(_short_cells, documents)]))
+
+
+def _short_cells(document: dict[str, Any]) -> tuple[str, ...]:
+    figure = _figure(document)
+    lack = f" ({less})" if (less := DOES_LESS.get((figure.what, figure.peer))) else ""
+    ours, theirs = (QUARTILES.sub("", cell) for cell in (figure.ours, figure.theirs))
+    median = figure.ratio.median
+    times = median if figure.better == "more" else 1 / max(median, 1e-9)
+    return figure.what, ours, f"{figure.peer.removeprefix('a ')}{lack}: {theirs}", f"{times:.3g}"
 
 
 def document(results: Iterable[Path]) -> str:
@@ -67,7 +81,7 @@ def _section(name: str, measured: dict[str, Any], says_machine: bool) -> list[st
         return []
     machine = f"{measured['machine']}, " if says_machine else ""
     head = f"**{_title(name)}** ({machine}load {measured['load']})"
-    cells = [_in_page(_cells(dict(figure))) for figure in measured["figures"]]
+    cells = [_in_page(_cells(figure)) for figure in measured["figures"]]
     return [
         f"| {head} |",
         *(_line(_without_repetition(row, before)) for before, row in pairwise([(), *cells])),
@@ -98,11 +112,14 @@ def _text(lines: Iterable[str]) -> str:
 
 
 def _cells(document: dict[str, Any]) -> tuple[str, ...]:
-    met = document.pop("met")
-    figure = Figure(**document | {"ratio": Spread(**document["ratio"])})
-    return (
-        figure.what, figure.ours, figure.peer, figure.theirs, str(figure.ratio), figure.aim, "met" if met else "missed",
-    )  # fmt: skip
+    figure, verdict = _figure(document), "met" if document["met"] else "missed"
+    return figure.what, figure.ours, figure.peer, figure.theirs, str(figure.ratio), figure.aim, verdict
+
+
+def _figure(document: dict[str, Any]) -> Figure:
+    """The row that a result's document holds."""
+    values = {name: value for name, value in document.items() if name != "met"}
+    return Figure(**values | {"ratio": Spread(**values["ratio"])})
 
 
 def _growth(cost: dict[str, Any]) -> str:

@@ -12,7 +12,7 @@ import pytest
 
 from benchmarks import figures, misses, pages
 from benchmarks.figures import Cost, Figure, Spread, in_turns, ratios, write
-from benchmarks.table import document, table
+from benchmarks.table import DOES_LESS, document, short, table
 from tests.end_to_end.browsers import CHROMIUM
 from tests.end_to_end.hosts import why_not
 
@@ -123,13 +123,22 @@ def test_readme_shows_the_rows_people_feel_each_with_the_hardest_peer(tmp_path: 
     write(tmp_path / "reading.json", rows)
     table_of_it = pages.with_table(f"a{pages.BEGIN}old{pages.END}z", [tmp_path / "reading.json"])
     assert "slow" not in table_of_it and "old" not in table_of_it and "unfelt" not in table_of_it
-    assert table_of_it.count("| fast |") == len(pages.FELT) == 6
+    assert table_of_it.count("| 9/s | fast: 3/s | 1 |") == len(pages.FELT) == 6
     assert table_of_it[0] == "a" and table_of_it[-1] == "z"
 
 
 def test_rows_people_feel_are_measured() -> None:
     paths = sorted(figures.RESULTS.glob("*.json"))
     assert {row["what"] for row in pages.felt(paths)} == set(pages.FELT)
+    assert {(row["what"], row["peer"]) for row in pages.felt(paths)} >= set(DOES_LESS)
+
+
+def test_readme_says_how_many_times_better_and_what_a_peer_leaves_out(tmp_path: Path) -> None:
+    (name, peer), less = next(iter(DOES_LESS.items()))
+    times = [Figure(name, "4 (3-5) s", peer, "2 s", Spread(1, 2, 3), 1, "less")]
+    write(tmp_path / "times.json", times)
+    shown = short(json.loads((tmp_path / "times.json").read_text())["figures"])
+    assert shown.splitlines()[-1] == f"| {name} | 4 s | {peer} ({less}): 2 s | 0.5 |"
 
 
 def test_an_unknown_measurement_is_refused_with_the_known_ones() -> None:
