@@ -16,8 +16,8 @@ INTRODUCTION = """# Benchmarks
 
 `make bench` measures Rankzero, its peers and the machine's limits in turns within one run, and writes this page.
 With ≥ the ratio is how many times better Rankzero is; with ≤ it is Rankzero's figure divided by the peer's or the
-limit. Brackets hold the quartiles of the rounds, and the load of the 15 minutes before: on a busy machine read the
-ratios, not the times.
+limit. Brackets hold the quartiles of the rounds, and next to a title the load of the 15 minutes before: on a busy
+machine read the ratios, not the times.
 
 ![How far each row is from its target](pictures/benchmark-ratios.svg)
 
@@ -80,7 +80,7 @@ def _section(name: str, measured: dict[str, Any], says_machine: bool) -> list[st
     if not measured["figures"]:
         return []
     machine = f"{measured['machine']}, " if says_machine else ""
-    head = f"**{_title(name)}** ({machine}load {measured['load']})"
+    head = f"**{_title(name)}** ({machine}{measured['load']})"
     cells = [_in_page(_cells(figure)) for figure in measured["figures"]]
     return [
         f"| {head} |",
