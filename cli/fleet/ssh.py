@@ -244,7 +244,7 @@ def trouble(errors: str, host: Destination) -> HostTrouble:
     if "HOST IDENTIFICATION HAS CHANGED" in text or "differs from the key" in text:
         return HostTrouble(
             f"its host key is not the one in known_hosts{f' (now {key[1]})' if key else ''}: if the machine was "
-            f"installed anew, remove the old key by `ssh-keygen -R {host.name}`; else somebody may be in between."
+            f"reinstalled, remove the old key by `ssh-keygen -R {host.name}`; else the connection may be intercepted."
         )
     if "key verification failed" in text or "host key is known" in text:
         return NeedsPerson(

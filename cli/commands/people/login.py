@@ -135,7 +135,7 @@ def _is_valid(stored: Login) -> dict[str, Any] | None:
 def _let_in(server: ServerClient, request: dict[str, Any], browser: bool) -> Login:
     """Ask to be let in, and wait until somebody answers. Raises CommandFailed."""
     if not server.address.url.startswith("https:") and not server.address.is_local:
-        warn("This connection is not encrypted: whoever is in between can read the token. See TLS in the docs.")
+        warn("This connection is not encrypted: anyone on the network can read the token. See TLS in the docs.")
     pending = server.post("/api/login-requests", request)
     page = f"{server.address.url}{pending['path']}"
     is_open = browser and has_browser() and webbrowser.open(page)
