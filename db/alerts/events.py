@@ -23,7 +23,7 @@ from domain.people.audit import AuditAction
 from domain.people.roles import Action
 
 LEFT_BEHIND_S = 120.0
-"""Longer than any attempt to send: whoever claimed it was killed."""
+"""Longer than any attempt to send: its sender was killed."""
 LONGEST_PROBLEM = 500
 KEYS_AT_ONCE = 1000
 """Databases limit the values of one statement."""
@@ -232,7 +232,7 @@ def browser_notifications(store: Store, after: int | None) -> tuple[int, list[Br
 
 
 def _is_own_browser() -> ColumnElement[bool]:
-    """Whether an alert tells the browser of whoever asks, and not another person's."""
+    """Whether an alert notifies the visitor's own browser."""
     by = acting.rights().by
     is_own = true() if by is None else or_(Alert.by == by, Alert.by.is_(None))
     return and_(Alert.target == BROWSER, is_own)

@@ -182,7 +182,7 @@ REPORTED: Mapping[type[Base], Mapping[str, Any]] = {
     Node: {"devices": list[Device], "labels": dict[str, str], "info": Facts},
     ProfiledRank: {"overview": Overview, "flame": list[Frame]},
 }  # fmt: skip
-"""JSON of other stores is checked as the reports of nodes are: whoever reads it relies on its form."""
+"""JSON of other stores is checked like the reports of nodes: its readers rely on its form."""
 
 
 def document_of(row: Base) -> dict[str, Any]:

@@ -147,7 +147,7 @@ def _view(row: FindingRow, attempt: int) -> FindingView:
     )
 
 
-# Says which checkpoints of ended attempts never arrived whole: a run may have succeeded all the same.
+# Says which checkpoints of ended attempts never arrived whole: a run may have succeeded anyway.
 
 KIND = "checkpoint never arrived"
 MOST_NAMED = 10

@@ -58,7 +58,7 @@ class Series(Base):
     finite_sum: Mapped[float]
     finite_count: Mapped[int] = mapped_column(BigInteger)
     not_finite_since: Mapped[int | None] = mapped_column(BigInteger)
-    """First step of the equal values, all NaN or all the same infinity, that the series ends with."""
+    """First step of the equal values, all NaN or one infinity, that the series ends with."""
 
 
 class Chunk(Base):

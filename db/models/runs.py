@@ -74,7 +74,7 @@ class SavedView(Base):
 
 
 class SharedLink(Base):
-    """A link that shows some runs to whoever has it, until a date."""
+    """A link that shows some runs to anyone who has it, until a date."""
 
     __tablename__ = "shared_links"
 

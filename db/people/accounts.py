@@ -81,7 +81,7 @@ def require_free_email(session: Session, email: str | None, but: str | None = No
 
 
 def free_name(session: Session, email: str) -> str:
-    """A name that nobody has or had, for whoever has this address."""
+    """A name that nobody has or had, for the person with this address."""
     return proposed_name(email, set(session.scalars(select(User.name))))
 
 

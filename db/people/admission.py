@@ -1,4 +1,4 @@
-"""Who gets in whom a provider or a proxy vouches for: an account by identity or address, else a new one."""
+"""The account of a sign-in through a provider or proxy: by identity or address, else a new one."""
 
 from __future__ import annotations
 
@@ -66,7 +66,7 @@ def _account(session: Session, vouched: Vouched) -> User | None:
 def _joined(session: Session, row: User, vouched: Vouched, now: float) -> str:
     """Remember who an account with this address is to the provider.
 
-    What opened it before ends, but for the owner: whoever had the link of its invitation may have set that password."""
+    What opened it before ends, except for the owner: anyone with its invitation's link may have set that password."""
     if row.identity is not None and row.identity != vouched.identity:
         raise NotAdmitted(f"The account with the address {vouched.email} is another person's at the provider.")
     if row.identity is None and row.name != OWNER:

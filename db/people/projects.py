@@ -28,7 +28,7 @@ def every(store: Store) -> list[ProjectAccessView]:
 
 
 def is_named(store: Store, project: str) -> bool:
-    """Whether a run, sweep or study, a role, an invitation or a setting is of this project, whoever may see them."""
+    """Whether a run, sweep or study, a role, an invitation or a setting is of this project, for any visitor."""
     columns = (Run.project, Membership.project, PrivateProject.project, Secret.project, Alert.project)
     conditions = [column == project for column in columns]
     conditions += [project_column(table.spec) == project for table in (Sweep, ScalingStudy)]

@@ -193,7 +193,7 @@ def values(store: Store, now: float, run_ids: Collection[str], columns: Sequence
 
 
 def projects(store: Store) -> list[str]:
-    """The names of all projects that have runs, for whoever asks."""
+    """The names of all projects with runs that the visitor sees."""
     with store.read() as session:
         return list(session.scalars(select(Run.project).where(visible_runs()).distinct().order_by(Run.project)))
 

@@ -44,7 +44,7 @@ def keep(
 
     What somebody uploaded is in the audit log by this, what a launch packs by the launch.
 
-    A known origin stays once another person's run uses the snapshot: whoever did not launch it rewrites no record."""
+    A known origin stays once another person's run uses the snapshot: only its launcher may rewrite the record."""
     with store.write() as session:
         row = session.get(Snapshot, sha256)
         if row is None:

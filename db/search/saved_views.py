@@ -26,7 +26,7 @@ def saved(store: Store) -> list[NamedView]:
 
 
 def _names_hidden(view: NamedView) -> bool:
-    """Whether a view is about a project that does not exist for whoever asks."""
+    """Whether a view is about a project that is hidden from the visitor."""
     visible = visibility()
     is_left_out = visible.only is not None and bool(view.project) and view.project not in visible.only
     texts = (view.name, view.project, view.filter)
