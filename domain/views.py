@@ -445,7 +445,7 @@ class DeviceView:
     quarantine: Quarantine | None = None
     """Its own, or its node's."""
     private: bool = False
-    """Whether a run uses it that does not exist for whoever asks; its id is then left out."""
+    """Whether a run uses it that is hidden from the visitor; its id is then omitted."""
 
     @property
     def has_run(self) -> bool:

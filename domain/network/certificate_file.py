@@ -4,7 +4,7 @@ from __future__ import annotations
 
 NAME = "certificate.pem"
 _MARK = "# The certificate of one Rankzero dashboard"
-HEAD = f"{_MARK}: whoever has this file in RANKZERO_CA_FILE trusts it alone, whatever names and dates it has.\n"
+HEAD = f"{_MARK}: clients with this file in RANKZERO_CA_FILE trust it alone, with any names and dates.\n"
 
 
 def of_dashboard(certificate_pem: str) -> str:

@@ -65,7 +65,7 @@ def checked_role(text: str | None) -> Role | None:
 
 
 def proposed_name(email: str, used_names: Collection[str]) -> str:
-    """A free name for whoever has this address: what stands before the @, with a number where that is taken."""
+    """A free name for the person with this address: the part before the @, with a number if that is taken."""
     plain = unicodedata.normalize("NFKD", email.partition("@")[0].partition("+")[0]).encode("ascii", "ignore").decode()
     stem = re.sub(r"[^a-z0-9._-]+", "-", plain.lower()).strip("._-")[:34] or "person"
     number, name = 1, stem
@@ -89,7 +89,7 @@ class UserView:
     role: Role | None
     """In all projects that are not private; None: in none but those of `projects`."""
     projects: dict[str, Role]
-    """Roles of single projects; those hidden from whoever looks are left out."""
+    """Roles of single projects; those hidden from the visitor are omitted."""
     last_seen_at: float | None
     created_at: float
     has_password: bool

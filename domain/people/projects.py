@@ -11,7 +11,7 @@ MOST_MEANT = 3
 def doubt_about(project: str, others: Iterable[str], subject: str | None = "role") -> str:
     """Say of something in a project that nothing names that it may be meant for another one.
 
-    `others`: the projects that whoever names it may see; `subject`: what is for it now, None where it is taken away."""
+    `others`: the projects that the visitor may see; `subject`: what is for it now, None where it is taken away."""
     meant = meant_by(project, others)
     advice = f" (did you mean {' or '.join(meant)}?)" if meant else ""
     effect = f": the {subject} is of use from its first run on." if subject else "."

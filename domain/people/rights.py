@@ -1,4 +1,4 @@
-"""The rights of whoever sends a request, and the sentence with which an action is denied."""
+"""The rights of a request's sender, and the sentence that denies an action."""
 
 from __future__ import annotations
 
@@ -109,7 +109,7 @@ class Rights:
         )
 
     def _elsewhere(self, action: Action) -> str:
-        """The projects to launch in instead, for whoever was refused in one that they perhaps never chose."""
+        """The projects to launch in instead, for a person refused in one that they perhaps never chose."""
         is_free = action is Action.LAUNCH and self.only_project is None
         return f" You may launch in {formats.as_list(own[:3])}." if is_free and (own := self.own_to_launch_in()) else ""
 
@@ -145,7 +145,7 @@ class Rights:
 OWNER = "owner"
 """The name of the person whom the token printed at start signs in."""
 NOBODY = Rights(None)
-"""Whoever is not signed in, and workers: they may do nothing that people may."""
+"""Visitors who are not signed in, and workers: they may do nothing that people may."""
 PROGRAM = Rights(None, everywhere=Role.OWNER)
 """The program itself: what it does by its own rules, for nobody."""
 

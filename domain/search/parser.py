@@ -82,12 +82,12 @@ class _Parser:
 
 
 ME = "me"
-"""In `by:me`: whoever asks."""
+"""In `by:me`: the person who searches."""
 MINE = f"by:{ME}"
 
 
 def mine(text: str) -> str:
-    """The search among the runs of whoever asks: each of its alternatives is narrowed."""
+    """The search among one's own runs: each of its alternatives is narrowed."""
     narrowed, position = MINE, _end_of_space(text, 0)
     while position < len(text):
         match = _CONNECTIVE.match(text, position) or _WORD.match(text, position)

@@ -76,7 +76,7 @@ _EPOCH = r"\d{1,9}(?:\.\d{1,9})?(?!\d)"
 
 @dataclass(frozen=True)
 class ReadLine:
-    """What a pattern reads in a line; a line without step and epoch is counted by whoever reads all lines."""
+    """What a pattern reads in a line; a line without step and epoch is counted by the reader of all lines."""
 
     step: int | None
     epoch: float | None
