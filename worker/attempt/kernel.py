@@ -72,7 +72,7 @@ def _prepare_launcher() -> None:
 
 
 class WarmLauncher:
-    """The torchrun that was forked for a supervisor instead of started by it: its child all the same."""
+    """The torchrun that was forked for a supervisor instead of started by it: still its child."""
 
     def __init__(self, pid: int, connection: socket.socket) -> None:
         self.pid, self._connection = pid, connection

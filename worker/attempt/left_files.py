@@ -15,7 +15,7 @@ from worker.streams.masked_files import mask_in_place
 
 log = logging.getLogger(__name__)
 SCRIPTS_FOLDERS = frozenset({"work", "resume", "outbox"})
-"""What the script itself wrote and read: code and checkpoints. Event files in it are masked all the same."""
+"""What the script itself wrote and read: code and checkpoints. Event files in it are masked nevertheless."""
 PACKED = ".gz"
 """Ending of the traces, which are masked before they are sent."""
 

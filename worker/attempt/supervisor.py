@@ -271,7 +271,7 @@ class Supervisor:
         self._change(ranks=pids, running_at=self._clock.wall(), state=state)
 
     def _record_members(self) -> None:
-        """Write down our descendants now and then: whoever looks for them after our death may find no other trace."""
+        """Write down our descendants now and then: after our death there may be no other trace of them."""
         now = self._clock.now()
         if now - self._members_at < MEMBERS_EVERY_S or self._has_lost_directory:
             return

@@ -251,7 +251,7 @@ NEXT = (
 
 
 def explain_termination(facts: EndFacts) -> Verdict | None:
-    """Return that the run was stopped from outside; None if it came to its own end all the same."""
+    """Return that the run was stopped from outside; None if it still came to its own end."""
     if facts.terminated_at is None:
         return None
     step, total = _progress(facts)

@@ -62,7 +62,7 @@ def prepared(folder: Path) -> Path:
 
 @contextmanager
 def locked(path: Path, is_stopped: IsStopped, tell: Callable[[str], None], clock: Clock) -> Iterator[int]:
-    """Hold a lock file, waiting for whoever holds it; yields its descriptor. Raises Stopped, OSError."""
+    """Hold a lock file, waiting until it is free; yields its descriptor. Raises Stopped, OSError."""
     with path.open("w") as file:
         is_told = False
         while True:

@@ -33,7 +33,7 @@ log = logging.getLogger(__name__)
 LOOK_S = 2.0
 PIECE_BYTES = 1024 * 1024
 FETCH_TIMEOUT = httpx2.Timeout(60.0, connect=10.0)
-# Whoever launches names the address: its server may fill no disk, and hold no other wheel up for ever.
+# The launch names the address: its server must not fill the disk or block other wheels for ever.
 LARGEST_WHEEL_BYTES = 8 * 1024**3
 LONGEST_FETCH_S = 3600.0
 

@@ -221,7 +221,7 @@ NOT_YET = "torch is not imported ahead yet"
 
 
 class ForkedSupervisor:
-    """A supervisor that was forked: not this worker's child, but its process all the same."""
+    """A supervisor that was forked: not this worker's child, but its process."""
 
     def __init__(self, process: Process) -> None:
         self._process = process

@@ -69,7 +69,7 @@ class CollectivesWatch:
         statuses, recorders = list(self._probe.latest().values()), self._probe.recorders()
         try:
             return read_left_records(self._probe.folder, self._folder / "logs", statuses, recorders, self._clock)
-        except Exception:  # what a rank left may be anything; the attempt's end is reported all the same
+        except Exception:  # what a rank left may be anything; the attempt's end is still reported
             log.exception("the records of collectives that ranks left could not be read")
             return []
 

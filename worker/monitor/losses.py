@@ -43,7 +43,7 @@ class Loss(BaseModel):
     last_number: Number | None = None
     last_number_step: int = 0
     broken_since: int | None = None
-    """First step of the trailing values that are all NaN or all the same infinity."""
+    """First step of the trailing values that are all NaN or one infinity."""
     broken_value: Number = math.nan
     broken_points: int = 0
     divergence: Divergence | None = None

@@ -27,7 +27,7 @@ def rerun_in_outputs(outputs: Mapping[int, str]) -> Rerun | None:
 
 
 def have_stepped_since(rerun: Rerun, statuses: Iterable[RankStatus]) -> bool:
-    """Whether a rank trained on all the same: it does not wait for that process."""
+    """Whether a rank still trained: it does not wait for that process."""
     return any((status.last_step_at or 0.0) > rerun.at for status in statuses)
 
 

@@ -89,7 +89,7 @@ def _deliver_bundle(client: Client, pieces: Sequence[Piece]) -> list[Answer]:
     try:
         answers = client.bundle([piece.head for piece in pieces], [piece.content for piece in pieces])
         return [_read(client, piece, answer) for piece, answer in zip(pieces, answers, strict=True)]
-    except RequestRefused as refusal:  # too large for a proxy, or one of them has no sense
+    except RequestRefused as refusal:  # too large for a proxy, or one of them is malformed
         if len(pieces) == 1:
             return [refusal]
         half = len(pieces) // 2

@@ -1,4 +1,4 @@
-"""Trainings under accounts: each assignment goes to the agent of the account of whoever launched it."""
+"""Trainings under accounts: each assignment goes to the agent of its launcher's account."""
 
 from __future__ import annotations
 
@@ -193,7 +193,7 @@ class AccountTrainings:
             raise NoAccount(NO_TOKEN)
         name = self._run_as.of(assignment.by)
         if name is None:
-            person = assignment.by or "whoever launched this run"
+            person = assignment.by or "the person who launched this run"
             raise NoAccount(
                 f"Node {self._node.name} has no account for the trainings of {person}: start its worker with --run-as "
                 f"{assignment.by or 'PERSON'}=ACCOUNT, or with --run-as ACCOUNT for everybody else."

@@ -184,7 +184,7 @@ PAUSE_S = 0.05
 """In which a thread that waits for the lock gets it; nothing tells whether one waits for it with a tensor."""
 STEP_S = 0.001
 LIMIT_S = 10.0
-"""After it the group is destroyed all the same: somebody else keeps the context."""
+"""After it the group is destroyed anyway: something else keeps the context."""
 CONTEXT = "context"
 """The name under which torch hands the context of a backward pass on to every collective begun in it."""
 _contexts: deque[weakref.ref[Any]] = deque(maxlen=8)

@@ -107,7 +107,7 @@ def _top_level_modules() -> list[str]:
 
 
 def _start(connection: socket.socket, request: dict[str, Any], more: int) -> Program:
-    """Become the supervisor by exec, after forking its torchrun, which thereby is its child; returns in torchrun.
+    """Become the supervisor by exec, after forking its torchrun, so that it is its child; returns in torchrun.
 
     `more`: descriptor of a file with further variables of the supervisor, which are read in this process alone."""
     connection.close()
