@@ -52,7 +52,7 @@ class Settings(BaseSettings):
     """Domains, separated by commas: only people with such an address may sign in at the provider or through a
     proxy."""
     new_user_role: Literal["viewer", "member", "admin", "none"] = "viewer"
-    """Role of people whom the provider or a proxy vouches for and nobody has invited."""
+    """Role of uninvited people who sign in through the provider or a proxy."""
     oidc_issuer: str | None = None
     """Address of an OpenID Connect provider, as in its discovery document, or https://github.com."""
     oidc_client_id: str | None = None
@@ -70,7 +70,7 @@ class Settings(BaseSettings):
     oidc_github: bool = False
     """The provider is a GitHub Enterprise server."""
     proxy_user_header: str | None = None
-    """Header in which the `trusted_proxies` say the e-mail address of whoever they have signed in."""
+    """Header in which the `trusted_proxies` send the signed-in person's e-mail address."""
     database_url: str | None = None
     """URL of the store, postgresql+psycopg://USER@HOST/DATABASE; by default the SQLite file in `data`."""
     files: Path | None = None

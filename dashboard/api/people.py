@@ -161,7 +161,7 @@ class AddressChange(BaseModel):
 
     email: Annotated[str, Field(max_length=254)]
     old: Annotated[str, Field(max_length=2000)] | None = None
-    """The present password of whoever has one and has not signed in with the server's token."""
+    """The current password, unless the person has none or signed in with the server's token."""
 
 
 @router.patch("/me")
@@ -177,7 +177,7 @@ class PasswordChange(BaseModel):
 
     password: Annotated[str, Field(max_length=2000)]
     old: Annotated[str, Field(max_length=2000)] | None = None
-    """Not needed for the first one, nor by whoever has signed in with the server's token."""
+    """Not needed for the first one, nor after signing in with the server's token."""
 
 
 @router.post("/me/password", status_code=204)

@@ -22,7 +22,7 @@ LOOK_AGAIN_S = 60.0
 
 # Streamlit runs a component's script from a blob: address, from where nothing relative can be imported. So it gets
 # these few lines, which find our modules beside Streamlit's own files, wherever a proxy has put both. All
-# components import the same modules by the same addresses and thereby share one connection.
+# components import the same modules by the same addresses and so share one connection.
 _LOADER = """
 const own = document.querySelector('script[src*="/static/js/"]');
 const base = own ? own.src.split('static/js/')[0] : document.baseURI;

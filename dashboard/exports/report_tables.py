@@ -104,7 +104,7 @@ def differences_table(service: Service, runs: Sequence[RunView]) -> Element:
 def settings_table(run: RunView) -> Element:
     """Return the settings that a run was launched with, but the defaults; secrets are masked."""
     values = run.spec.model_dump(mode="json", exclude_defaults=True)
-    if run.spec.snapshot:  # whoever knows all of it may launch the code, and so read it
+    if run.spec.snapshot:  # the full digest allows launching the code, and so reading it
         values["snapshot"] = run.spec.snapshot[:SHOWN_DIGITS]
     rows = [(LABELS.get(name, name), _value(value)[:MOST_VALUE]) for name, value in values.items()]
     return table(("Setting", "Value"), rows)

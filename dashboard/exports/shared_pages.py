@@ -21,7 +21,7 @@ from domain.people.rights import PROGRAM
 
 CACHED_S = 5.0
 MOST_CACHED = 16
-ASK = "Ask whoever sent it for a new one."
+ASK = "Ask the sender for a new one."
 
 
 class SharedPage(NamedTuple):
@@ -33,7 +33,7 @@ class SharedPage(NamedTuple):
 
 
 class SharedPages:
-    """The newest page of each link; whoever has one reads it at every visit, and writes it rarely."""
+    """The newest page of each link: read at every visit, rarely written."""
 
     def __init__(self, service: Service) -> None:
         self._service = service
@@ -45,7 +45,7 @@ class SharedPages:
         now = self._service.clock()
         try:
             link = shared_links.opened(self._service.store, token, now)
-            with acting.acting(PROGRAM):  # whoever has the link sees its runs, and nothing else is read
+            with acting.acting(PROGRAM):  # the link opens its runs, and nothing else is read
                 return self._pages.get(link.id, lambda: self._written(link))
         except (NoSuchLink, NoSuchRun) as error:
             self._failures.count(now)

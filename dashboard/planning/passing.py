@@ -1,4 +1,4 @@
-"""Pass the values of a spec to the script's own options, and say of each that does not arrive why."""
+"""Pass the values of a spec to the script's own options, and say why a value does not arrive."""
 
 from __future__ import annotations
 

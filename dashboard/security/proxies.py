@@ -61,7 +61,7 @@ class ForwardedHeaders:
     """Sets scheme and client of a request as a listed proxy has it, and removes all such headers of other senders."""
 
     def __init__(self, app: ASGIApp, proxies: TrustedProxies, user_header: str | None = None) -> None:
-        """`user_header` is the header in which proxies say whom they have signed in."""
+        """`user_header` is the header in which proxies name the signed-in person."""
         self.app, self._proxies = app, proxies
         self._others = (*_OTHER_HEADERS, (user_header or "forwarded").lower().encode())
 

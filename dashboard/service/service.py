@@ -122,7 +122,7 @@ class Service(Parts):
         return self._after_request(run_id)
 
     def remove_person(self, name: str, runs: RunsOfRemoved) -> dict[str, int]:
-        """Remove a person; their live runs go on as theirs, are stopped, or become another person's.
+        """Remove a person; their live runs continue, are stopped, or become another person's.
 
         Returns how many were stopped or given; those that the actor may not stop go on. Raises Denied, NoSuchUser,
         InvalidRequest, WrongState."""

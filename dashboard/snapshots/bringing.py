@@ -59,7 +59,7 @@ class CodeRequest:
     links: frozenset[str] = field(default_factory=frozenset)
     """Names that are linked into the working directory."""
     only_public: bool = False
-    """Whether of a path only what everybody on this machine may read is taken: whoever asks has no account here."""
+    """Whether only files that everybody on this machine may read are taken: the visitor has no account here."""
 
     @property
     def takes_only_public(self) -> bool:

@@ -99,7 +99,7 @@ class TensorBoards:
     async def _open(self, run: RunView) -> Board:
         self._opened_count += 1
         folder = self._folder / f"{run.id}-{self._opened_count}"
-        for directory in (self._folder, folder):  # whoever may enter it may read the events
+        for directory in (self._folder, folder):  # access to the folder gives access to the events
             make_private_directory(directory)
         if not await self._update_links(run.id, folder):
             folder.rmdir()

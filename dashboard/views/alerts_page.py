@@ -51,7 +51,7 @@ LABELS = {
 
 def _form() -> None:
     refusal = permissions.visitor().refusal_anywhere(Action.LAUNCH)
-    if permissions.say_why_not(refusal and f"Whoever may launch runs may set alerts. {refusal}"):
+    if permissions.say_why_not(refusal and f"Only people who may launch runs may set alerts. {refusal}"):
         return
     st.markdown(
         "When a run or a node meets a rule, a message with its name, the sentence from its page, its curve and a link "

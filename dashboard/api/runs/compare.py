@@ -49,7 +49,7 @@ RunIds = Annotated[list[str], Depends(chosen_runs)]
 
 
 def visible_runs(service: TheService, ids: RunIds) -> list[str]:
-    """The chosen runs that exist for whoever asks: a hidden one has as little to show as one that never was."""
+    """The chosen runs that the visitor sees: hidden runs are omitted."""
     return visible_ids(service.store, ids)
 
 

@@ -41,7 +41,7 @@ LOG_MOST_BEHIND_BYTES = 4 * 1024 * 1024
 LOG_KINDS = {"log", "run", "subscription"}
 """Messages after which a followed log may have grown, or belong to a new attempt."""
 WITHOUT_LOG = frozenset({"log"})
-"""What a page that shows no log need not hear: files grow several times a second."""
+"""A page without a log does not subscribe to these: files grow several times a second."""
 RUN_EVERY_S = 1.0
 UNKNOWN_RUN, NO_ROLE, RESTARTING = 4404, 4403, 1012
 
@@ -130,7 +130,7 @@ class _Session:
             self._viewer.wake()
 
     async def _check_rights(self) -> None:
-        """Look at the rights of whoever watches as they are now. Raises _RoleLost where the run is hidden by now."""
+        """Check the visitor's current rights. Raises _RoleLost if the run is hidden now."""
         rights, identities, now = acting.rights(), self._service.identities, self._service.clock.time.now()
         is_checked = self._changes == identities.changes and now - self._checked_at < FRESH_FOR_S
         if rights.by in (None, OWNER) or is_checked:

@@ -465,7 +465,7 @@ export class ChartCard {
     }
   }
 
-  /** Of whom the chart is, in the words of a picture's title. */
+  /** The chart's run, for the title of a picture. */
   get _subject() {
     const { connection } = this.shared;
     return connection.run?.name || connection.runId;

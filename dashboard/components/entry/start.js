@@ -117,7 +117,7 @@ tabs.addEventListener('message', ({ data }) => {
   if (data === 'signed out') leaveSignedOut();
 });
 
-// The browser keeps a page that one has left as it was: whoever has signed out since must not see it again.
+// The browser keeps a page that was left unchanged: it must not appear again after signing out.
 addEventListener('pageshow', (event) => {
   if (!event.persisted) return;
   document.documentElement.hidden = true;

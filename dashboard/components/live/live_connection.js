@@ -223,7 +223,7 @@ export class LiveConnection {
     } catch (error) {
       const { status } = /** @type {import('../server/request.js').RequestError} */ (error);
       const reason = status === 404 ? this._absent : REASON_OF.get(status);
-      // It is tried again all the same: people sign in again in another tab.
+      // It still retries: people sign in again in another tab.
       if (reason && !this._ended) this._setStatus(reason);
     }
   }

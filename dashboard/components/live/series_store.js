@@ -22,7 +22,7 @@ export class Columns {
     /** Those of them that stand at no higher step than one before them in the same life. */
     this.repeats = 0;
     /**
-     * @type {number|null} first step of the equal values, all NaN or all the same infinity, that reach to the
+     * @type {number|null} first step of the equal values, all NaN or one infinity, that reach to the
      *   end
      */
     this.notFiniteSince = null;

@@ -375,7 +375,7 @@ export class LogPane {
 }
 
 /**
- * Blocks out of sight are not laid out; they take the height of their lines all the same, so that the end
+ * Blocks out of sight are not laid out; they still take the height of their lines, so that the end
  * stays where it is.
  * @param {Element|null} block
  */

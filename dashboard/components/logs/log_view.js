@@ -145,7 +145,7 @@ class LogView {
     this._attempt.hidden = run.attempt < 2;
     const seen = this._attemptSeen;
     if (seen === undefined && run.state === 'failed' && !this._linked) this._showFailure(run);
-    // A new attempt writes new files: whoever looked at the latest one goes on with it.
+    // A new attempt writes new files: a view of the latest attempt follows it.
     else if (seen !== undefined && run.attempt > seen && this._choice.attempt === null) {
       this._attempt.value = String(run.attempt);
       this._choose({});

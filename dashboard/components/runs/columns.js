@@ -223,7 +223,7 @@ export class ColumnChoice extends Panel {
   async _propose() {
     const { value } = this._field;
     const path = `api/search/columns?${new URLSearchParams({ text: value })}`;
-    // Without the server's names the usual ones are proposed all the same.
+    // Without the server's names it still proposes the usual ones.
     const names = await this._newest.request(path).catch(() => []);
     if (names) this._proposals.replaceChildren(...proposed(value, names).map((key) => el('option', { value: key })));
   }

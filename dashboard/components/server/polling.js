@@ -131,7 +131,7 @@ function ask(page) {
   if (path === undefined) return;
   firstOf.delete(page);
   asked = { path, at: performance.now(), answer: begin(path, { cache: 'no-cache' }) };
-  asked.answer.catch(() => {}); // told by whoever takes it
+  asked.answer.catch(() => {}); // its consumer reports the error
 }
 
 document.addEventListener(

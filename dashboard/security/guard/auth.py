@@ -225,7 +225,7 @@ class Guard:
 
 
 class ProxyUser:
-    """The person whom a proxy in front of the dashboard has signed in, by the address in its header."""
+    """The person who signed in through a proxy in front of the dashboard, by the address in its header."""
 
     def __init__(self, header: str | None, admit: Callable[[str], str], now: Callable[[], float]) -> None:
         """`admit` finds or makes the account of an address. Raises NotAdmitted."""

@@ -112,11 +112,11 @@ class People:
         return consequences.of_removal(self._store, name)
 
     def managers(self) -> list[str]:
-        """The names of the owner and of the admins of all projects, for whoever needs to ask one."""
+        """The names of the owner and of the admins of all projects, for people who need to ask one."""
         return [view.name for view in accounts.every(self._store) if view.role in (Role.ADMIN, Role.OWNER)]
 
     def is_one_alone(self) -> bool:
-        """Whether nobody but the owner has an account or an invitation."""
+        """Whether only the owner has an account or an invitation."""
         if users.has_several(self._store):
             return False
         return all(one.state(self._now()) != "open" for one in invitations.every(self._store))
@@ -131,7 +131,7 @@ class People:
         given_role, address = checked_role(role), checked_email(email)
         if given_role is None:
             raise InvalidRequest("role", "role must be viewer, member or admin.")
-        _require_giver(project)  # first: whoever may not invite learns nothing of who has an account
+        _require_giver(project)  # first: people who may not invite do not learn who has an account
         account = accounts.entry(self._store, address) if project is None else None
         if account is not None:
             return self._let_back_in(account, days)
@@ -141,11 +141,11 @@ class People:
 
     def _let_back_in(self, person: accounts.Entry, days: float) -> tuple[InvitationView, str]:
         if person.name == OWNER and acting.rights().by not in (None, OWNER):
-            raise Denied("Nobody but the owner sets the owner's password: `rankzero token` signs the owner in.")
+            raise Denied("Only the owner sets the owner's password: `rankzero token` signs the owner in.")
         with self._store.read() as session:
             if not users.could_become(session, acting.rights(), person.name):
                 raise Denied(
-                    f"Only the owner lets {person.name} set a new password: whoever has the link could open private "
+                    f"Only the owner lets {person.name} set a new password: with the link one could open private "
                     "projects, or use secrets, that are not yours."
                 )
         role = accounts.named(self._store, person.name).role or Role.VIEWER
@@ -170,7 +170,7 @@ class People:
         return invitations.of_secret(self._store, secret, self._now())
 
     def accept(self, secret: str, name: str, password: str, rank: Rank = FIRST) -> str:
-        """Make the account of an invitation; returns its name. Whoever has the link waits by their rank.
+        """Make the account of an invitation; returns its name. Visitors with the link wait by their rank.
 
         Raises NoSuchInvitation, InvitationEnded, InvalidRequest, NoTurn."""
         invitation = self.invited(secret)
@@ -184,11 +184,11 @@ class People:
         return name
 
     def tokens_of(self, invitation: InvitationView) -> list[str]:
-        """The names of the valid access tokens of the person whom a link lets back in."""
+        """The names of the valid access tokens of the person whose reset link this is."""
         return self._tokens.names(str(invitation.user))
 
     def accept_password(self, secret: str, password: str, rank: Rank = FIRST, *, revokes_tokens: bool = False) -> str:
-        """Set the new password of the person whom a link lets back in, and end their sessions, and their access tokens
+        """Set the new password of the person whose reset link this is; end their sessions, and their access tokens
         if they say so; returns their name.
 
         Raises NoSuchInvitation, InvitationEnded, InvalidRequest, NoTurn."""
@@ -203,18 +203,18 @@ class People:
         return name
 
     def admit(self, vouched: Vouched, invitation: str | None = None) -> str:
-        """The account of a person whom a provider vouches for.
+        """The account of a person who signs in through a provider.
 
         Raises NotAdmitted, NoSuchInvitation, InvitationEnded."""
         before = accounts.entry(self._store, vouched.email)
         name = admit(self._store, vouched, self._admission, self._now(), invitation)
         if before is not None and before.name == name != OWNER and before.identity is None:
-            self._sessions.end_of_person(name)  # whoever opened it before, by a password
+            self._sessions.end_of_person(name)  # opened before by a password
         self._changed()
         return name
 
     def admit_by_proxy(self, email: str) -> str:
-        """The account of a person whom a proxy vouches for. Raises NotAdmitted."""
+        """The account of a person who signs in through a proxy. Raises NotAdmitted."""
         try:
             vouched = Vouched(checked_email(email), None)
         except InvalidRequest:
@@ -222,7 +222,7 @@ class People:
         return admit(self._store, vouched, self._admission._replace(makes_accounts=True), self._now())
 
     def free_name(self, email: str) -> str:
-        """A name to propose to whoever has this address."""
+        """A name to propose to the person with this address."""
         with self._store.read() as session:
             return accounts.free_name(session, email)
 
@@ -260,7 +260,7 @@ class People:
         name, email = _in_person(), checked_email(email)
         if self._admission.vouches and name != OWNER and email != self.me().email:
             raise Denied(
-                "Addresses are vouched for here, and cannot be changed by hand: ask an admin for an invitation."
+                "Your address comes from the sign-in provider and cannot change here: ask an admin for an invitation."
             )
         self._require_password(accounts.named_entry(self._store, name), old)
         accounts.set_email(self._store, name, email)
@@ -274,7 +274,7 @@ class People:
         if self.is_at_provider(self.me()):
             raise Denied(
                 "You sign in at the provider: a password would open your account also after the provider has closed "
-                "it. An admin's link sets one all the same."
+                "it. An admin's link can still set one."
             )
         self._require_password(me, old)
         if me.email is None:

@@ -56,7 +56,7 @@ class Sessions:
         return secret
 
     def _save(self, session: StoredSession) -> bool:
-        """Store it; returns False where the store takes nothing: whoever has the token gets in all the same."""
+        """Store it; returns False if the store takes nothing: the token still signs in."""
         if self._store.trouble is not None:
             return False
         try:

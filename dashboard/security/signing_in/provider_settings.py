@@ -53,7 +53,7 @@ def provider_settings(settings: Settings) -> ProviderSettings | None:
 
 
 def admission_of(settings: Settings) -> Admission:
-    """The rule for people whom a provider or proxy vouches for: without a domain or group, only who is invited."""
+    """The rule for people who sign in through a provider or proxy: without a domain or group, only invited ones."""
     role = None if settings.new_user_role == "none" else Role(settings.new_user_role)
     domains = tuple(settings.email_domains)
     vouches = bool(settings.oidc_issuer or settings.proxy_user_header)

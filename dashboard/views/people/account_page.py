@@ -29,7 +29,7 @@ TOKEN_COLUMNS = (2.4, 3.2, 4.4, 1.2)
 
 @style.quiet_without_store
 def page() -> None:
-    """Show everything of whoever looks, and of nobody else."""
+    """Show the visitor's own account."""
     me = service.current().people.me()
     st.title(as_text(me.name), anchor=False)
     with st.container(horizontal=True, vertical_alignment="center"):

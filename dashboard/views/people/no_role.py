@@ -1,4 +1,4 @@
-"""What stands in place of a page for whoever has no role: who gives one."""
+"""The page for people without a role: it names who gives one."""
 
 from __future__ import annotations
 

@@ -33,7 +33,7 @@ REFRESH_S = 15
 
 @style.quiet_without_store
 def page() -> None:
-    """Show all of it to whoever gives roles somewhere, and to others who does."""
+    """Show the page to people who give roles somewhere, and to others who gives roles."""
     st.title("People", anchor=False)
     current = service.current()
     if permissions.visitor().refusal_anywhere(Action.MANAGE) is not None:
@@ -166,7 +166,7 @@ def _person(person: UserView, now: float) -> None:
 
 
 def _role_of(name: str, role: Role | None, project: str | None, *, is_fixed: bool = False) -> None:
-    """Show a person's role, to be changed by whoever may give it."""
+    """Show a person's role; people who may give it can change it."""
     may = permissions.visitor().may(Action.OPERATE if project is None else Action.MANAGE, project)
     if role is Role.OWNER or is_fixed or not may:
         st.markdown(as_text(_role_in_words(role or NO_ROLE)))

@@ -24,7 +24,7 @@ COLUMNS, FORM_COLUMNS = (3, 2, 3, 1.2), (3, 3, 2.4, 1)
 
 @style.quiet_without_store
 def show_secrets(projects: Sequence[str]) -> None:
-    """Show the secrets that whoever looks may launch with. `projects`: those that exist for them."""
+    """Show the secrets that the visitor may launch with. `projects`: those that the visitor sees."""
     st.header("Secrets", anchor=False)
     st.caption(
         "Runs that name a secret get it as an environment variable; it is masked wherever they print or log it. "
