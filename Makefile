@@ -19,7 +19,7 @@ UP_OPTIONS := $(if $(DATA),--data $(DATA)) $(if $(PORT),--port $(PORT))
 # What the tests import is rewritten and compiled once, not again by each of their processes.
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: help setup demo up setup-test check sbom audit quick test test-real test-turn test-long test-compose bench gpu-wheels test-gpu constraints
+.PHONY: help setup demo up setup-test check words sbom audit quick test test-real test-turn test-long test-compose bench gpu-wheels test-gpu constraints
 
 help:  ## print this list
 	@sed -nE 's/^([a-z-]+):.*## (.*)/  make \1\t\2/p' Makefile | expand -t 20
@@ -37,7 +37,7 @@ setup-test:  ## also install the packages and programs that the tests need
 	@tests/setup & programs=$$!; $(MAKE) -s node_modules/.package-lock.json; packages=$$?; wait $$programs && exit $$packages
 
 # mypy ends with 2 where its processes do not find each other on a busy machine; one process alone does without.
-check: setup-test  ## format, lint, types, import directions, dangerous calls
+check: setup-test words  ## format, lint, words, types, import directions, dangerous calls
 	@.venv/bin/ruff format --check --quiet .
 	@.venv/bin/ruff check --quiet .
 	@$(NODE) node_modules/.bin/biome check --error-on-warnings > .venv/biome.log 2>&1 || { cat .venv/biome.log; exit 1; }
@@ -45,6 +45,12 @@ check: setup-test  ## format, lint, types, import directions, dangerous calls
 	@.venv/bin/mypy --no-error-summary || { [ $$? = 2 ] && .venv/bin/mypy --no-error-summary --num-workers 0; }
 	@.venv/bin/lint-imports > .venv/lint-imports.log || { cat .venv/lint-imports.log; exit 1; }
 	@$(MAKE) -s .venv/bandit
+
+# grep ends with 1 where it finds none: any other end is a failure.
+words:  ## find the phrases of tests/avoided_words.txt in documents and code
+	@grep -rnIiE --include='*.py' --include='*.js' --include='*.md' -f tests/avoided_words.txt \
+		README.md CONTRIBUTING.md CHANGELOG.md docs cli dashboard db domain worker; [ $$? = 1 ] \
+		|| { echo 'Write these in plain words: tests/avoided_words.txt lists phrases to avoid.' >&2; exit 1; }
 
 # Each file alone, on two cores: only what has changed since bandit last agreed.
 .venv/bandit: pyproject.toml $(shell find cli dashboard db domain worker -name '*.py' 2> /dev/null)
