@@ -1,4 +1,4 @@
-"""By which host each node was added, remembered in a file of the person's own: the dashboard is not told."""
+"""The host by which each node was added, in the person's own file: it stays on this machine."""
 
 from __future__ import annotations
 

@@ -333,7 +333,7 @@ def certificates_of_this_command() -> str:
 
 
 def finish(outcomes: Sequence[HostProgress], as_json: bool, document: Any) -> None:
-    """Print how it went. Raises typer.Exit with code 1 where a host has failed."""
+    """Print the outcome. Raises typer.Exit with code 1 if a host has failed."""
     if as_json:
         print_json(document)
     else:

@@ -186,7 +186,7 @@ def list_(
 @token_app.command("revoke")
 def revoke_(
     name: TokenName,
-    user: Annotated[str | None, typer.Option(help="Whose it is, for admins.", show_default=False)] = None,
+    user: Annotated[str | None, typer.Option(help="The token's person, for admins.", show_default=False)] = None,
     yes: Annotated[bool, typer.Option("--yes", "-y", help="Do not ask.")] = False,
     data: Data = None,
     as_json: Json = False,
