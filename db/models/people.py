@@ -146,7 +146,7 @@ class Secret(Base):
 
     id: Mapped[int] = mapped_column(primary_key=True)
     user: Mapped[str | None] = mapped_column(NAME)
-    """Whose it is; None: the project's."""
+    """Its person; None: the project's."""
     project: Mapped[str | None] = mapped_column(Text)
     name: Mapped[str] = mapped_column(Text)
     ciphertext: Mapped[bytes] = mapped_column(LargeBinary)

@@ -30,7 +30,7 @@ class ObjectKind(StrEnum):
 
 
 class Owned(NamedTuple):
-    """One project that an object belongs to, None where it belongs to all, and the person whose it is there."""
+    """One project that an object belongs to, None if it belongs to all, and its owner there."""
 
     project: str | None
     by: str | None
