@@ -95,7 +95,7 @@ def check_value(value: str) -> None:
         raise InvalidRequest(
             "value",
             f"value: a secret has at least {LEAST_CHARACTERS} characters, {LEAST_DIFFERENT} of them different: it is "
-            "masked wherever it stands, and something shorter stands everywhere. Use a longer one, or a variable.",
+            "masked wherever it occurs, and shorter values are too common to mask. Use a longer one, or a variable.",
         )
 
 
@@ -103,7 +103,7 @@ def doubt(value: str) -> str | None:
     """A sentence on where masking this value does not do what one expects; None where it does."""
     text = value.strip()
     if _WORD.fullmatch(text):
-        return "Its value reads like a word or number: where that stands in logs and names of its runs, it is masked."
+        return "Its value reads like a word or number: where that occurs in logs and names of its runs, it is masked."
     if not any(map(_is_distinct, _lines(text))):
         return f"None of its lines has {LEAST_CHARACTERS} characters: printed one by one, they are not masked."
     return None
@@ -113,7 +113,7 @@ _WORD = re.compile(r"[a-z]{,20}|[A-Z][a-z]{,20}|[A-Z]{,20}|\d{,12}")
 
 
 def _is_distinct(text: str) -> bool:
-    """Whether the text stands for nothing else: something shorter, or a line of dashes, stands everywhere."""
+    """Whether the text is distinct: shorter ones, or a line of dashes, are too common to mask."""
     return len(text) >= LEAST_CHARACTERS and len(set(text)) >= LEAST_DIFFERENT
 
 

@@ -129,7 +129,7 @@ class Rights:
         if highest is not None and highest.rank >= action.role.rank:
             return self.scope_refusal(action)
         if len(roles) > 1:
-            return f"You are nowhere more than a {highest}: {_who_may(action)}. Ask an admin."
+            return f"Your highest role is {highest}: {_who_may(action)}. Ask an admin."
         return _too_low(action, highest, where, None)
 
     def check(self, action: Action, project: str | None, owner: str | None = None) -> None:

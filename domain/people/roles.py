@@ -21,7 +21,7 @@ class Role(StrEnum):
 
 
 class Scope(StrEnum):
-    """What a token may at most be used for, whatever the role of the person whose it is."""
+    """The most that a token allows, whatever the role of its owner."""
 
     READ = "read"
     LAUNCH = "launch"

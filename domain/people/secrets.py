@@ -12,7 +12,7 @@ class SecretView(BaseModel):
 
     name: str
     user: str | None
-    """Whose it is; None: its project's."""
+    """Its person; None: its project's."""
     project: str | None
     by: str | None
     """Who set it last."""

@@ -60,7 +60,7 @@ def test_token_of_more_scope_is_not_advised_where_the_role_is_too_low() -> None:
 
 def test_refusal_anywhere_sends_nobody_to_the_admin_of_one_project() -> None:
     several = Rights("ivo", everywhere=Role.MEMBER, in_projects={"lab": Role.MEMBER}, private=frozenset({"lab"}))
-    assert (several.refusal_anywhere(Action.MANAGE) or "").startswith("You are nowhere more than a member: only admins")
+    assert (several.refusal_anywhere(Action.MANAGE) or "").startswith("Your highest role is member: only admins")
     one = Rights("ivo", in_projects={"lab": Role.MEMBER})
     assert (one.refusal_anywhere(Action.MANAGE) or "").endswith("Ask an admin of project lab.")
 
