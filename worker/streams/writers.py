@@ -145,7 +145,7 @@ class Writers:
         return self._ranks.get(path, self._first()) == self._first()
 
     def is_settled(self, path: str, now: float) -> bool:
-        """Whether it is known whose it is, and if it follows on another or grows beside it."""
+        """Whether its writer is known, and whether it continues another file or grows next to it."""
         is_told = path in self._ranks or self._process(path) is not None
         is_alone = len(self._siblings(path)) == 1 and path not in self._before
         return (is_told and is_alone) or now - self._created(path) >= SETTLED_S

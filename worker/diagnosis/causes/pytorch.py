@@ -10,10 +10,7 @@ INSTALL_MATCHING = (
     "Python that "
     "trains, or choose another one with --python."
 )
-NO_GPU = (
-    "Check nvidia-smi on node {node}; if there is no GPU, let the script use gloo and the CPU "
-    "(torch.cuda.is_available())."
-)
+NO_GPU = "Check nvidia-smi on node {node}; if there is no GPU, switch to gloo on CPU (torch.cuda.is_available())."
 SAME_ON_ALL_RANKS = (
     "Build the same model on every rank: the same arguments, the same seed, nothing that depends on the rank."
 )
@@ -33,9 +30,8 @@ CUDA = (
     ),
     Cause(
         r"Torch not compiled with CUDA enabled|Distributed package doesn't have NCCL",
-        "This torch is built without CUDA: choose a Python with a CUDA build (--python), or let the script "
-        "use gloo and "
-        "the CPU where torch.cuda.is_available() is False.",
+        "This torch is built without CUDA: choose a Python with a CUDA build (--python), or switch to gloo on CPU "
+        "if torch.cuda.is_available() is False.",
     ),
     Cause(
         r"no kernel image is available|not compatible with the current PyTorch installation",

@@ -96,7 +96,7 @@ ROWS = [
         Reason.SCRIPT_ERROR, "RuntimeError: The NVIDIA driver", "Update the NVIDIA driver of node gpu-1",
     ),
     ("RuntimeError: No CUDA GPUs are available", Reason.SCRIPT_ERROR, "RuntimeError: No CUDA GPUs are available", "nvidia-smi on node gpu-1"),
-    ("ValueError: ProcessGroupNCCL is only supported with GPUs, no GPUs found!", Reason.SCRIPT_ERROR, "ValueError: ProcessGroupNCCL", "let the script use gloo"),
+    ("ValueError: ProcessGroupNCCL is only supported with GPUs, no GPUs found!", Reason.SCRIPT_ERROR, "ValueError: ProcessGroupNCCL", "switch to gloo on CPU"),
     ("RuntimeError: CUDA error: invalid device ordinal", Reason.SCRIPT_ERROR, "RuntimeError: CUDA error", "LOCAL_RANK"),
     ("RuntimeError: CUDA error: device-side assert triggered", Reason.SCRIPT_ERROR, "RuntimeError: CUDA error", "CUDA_LAUNCH_BLOCKING=1"),
     (
