@@ -85,7 +85,7 @@ class AlertWatch:
         return quarantined(self._service.store) if is_asked and is_there else []
 
     def _events(self, alert: AlertView, runs: list[RunFacts], now: float) -> Iterator[RunEvent]:
-        """Yield what happened to the runs that the alert is about, as far as whose it is may see or act on them."""
+        """Yield what happened to the runs that the alert is about, as far as its owner may see or act on them."""
         rule, person = parse_rule(alert.rule), self._service.identities.person(alert.by)
         action = Action.ACT if alert.act else Action.SEE
         for run in runs:

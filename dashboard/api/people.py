@@ -96,7 +96,7 @@ def loss_by_removal(service: TheService, name: str) -> Response:
 
 @router.post("/invitations", status_code=201)
 def invite(service: TheService, request: Request, invitation: InvitationRequest) -> Response:
-    """Invite somebody; who has an account sets a new password. The link is in this response and nowhere else.
+    """Invite somebody; existing users get a link to a new password. Only this response contains the link.
 
     `doubt` is a sentence where nothing else names the project."""
     doubt = service.people.doubt_about(invitation.project)

@@ -19,7 +19,7 @@ Project = Annotated[str | None, Query(max_length=200, description="By default on
 
 
 class SecretValue(BaseModel):
-    """The value of a secret, and the project whose it is; without one it is one's own."""
+    """The value of a secret, and its project; without one it is one's own."""
 
     model_config = ConfigDict(extra="forbid")
 

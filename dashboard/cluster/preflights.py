@@ -92,7 +92,7 @@ LINKS = "bandwidth"
 
 
 def picture(check: CheckView, by: str = "") -> dict[str, Any]:
-    """Plain JSON values: all words are chosen here, the browser only draws them; `by`: whose it is, in words."""
+    """Plain JSON values: all words are chosen here, the browser only draws them; `by`: its owner, in words."""
     rows = list(dict.fromkeys(cell.row for cell in check.cells if cell.row != LINKS))
     cells_at: dict[tuple[str, str], list[PreflightCell]] = {}
     for cell in check.cells:

@@ -63,7 +63,7 @@ _upload = browser_component("upload_code", "launch/upload_code")
 
 
 def run_header(run_id: str, name: str, key: str | None = None, *, has_people: bool = False) -> None:
-    """Draw a run's name, state, progress and figures, as they change; `has_people`: also whose it is."""
+    """Draw a run's name, state, progress and figures, as they change; `has_people`: also its owner."""
     _header(data={"run_id": run_id, "name": name, "has_people": has_people}, key=key)
 
 

@@ -63,7 +63,7 @@ def name_of(run: RunView, place: int) -> Element:
 
 
 def facts(run: RunView, with_people: bool) -> Element:
-    """Return what a run's header says; who launched it is told to those with an account only."""
+    """Return the rows of a run's header; only signed-in readers see who launched it."""
     rows = [
         ("State", _state(run)), ("Project", run.project), ("Run", run.id),
         ("Launched by", signature(run.by, run.via) if with_people else None), ("Tags", ", ".join(run.tags)),

@@ -166,7 +166,7 @@ def password_page(name: str, tokens: Sequence[str] = (), problem: str = "", visi
     """The form with which somebody who forgot it sets a new password, and may revoke their tokens; `visitor` is who is
     signed in."""
     revoking = f"""<p><label for="revoke"><input id="revoke" name="revoke" type="checkbox"> Also revoke my access
-tokens: {escape(", ".join(tokens))}. Do so where somebody else may have come in; what uses them then needs new
+tokens: {escape(", ".join(tokens))}. Do so if someone else may have had access; programs that use them then need new
 ones.</label></p>
 """
     return plain_page(

@@ -124,7 +124,7 @@ async def poll_desired_state(
             current_version, text = state
             remaining_s = ends_at - loop.time()
             if current_version == version and remaining_s > 0 and not service.hub.closing:
-                # Its end is no sign of life: nobody tells us of a node that lost its power.
+                # A closed poll is not a heartbeat: nothing reports a node that lost its power.
                 with suppress(TimeoutError):
                     await asyncio.wait_for(changed.wait(), remaining_s)
                     continue

@@ -309,7 +309,7 @@ class People:
         self._sessions.end_of_person(name, but=current.secret_hash if current is not None else None)
 
     def _require_password(self, me: accounts.Entry, old: str | None) -> None:
-        """Check the present password of a person who has one: with a browser left open nobody takes an account over.
+        """Check the current password of a person who has one: it prevents takeover from an open browser.
 
         Raises InvalidRequest."""
         if not me.password_hash or _has_login_token():
