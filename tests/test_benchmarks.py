@@ -135,8 +135,7 @@ def test_rows_people_feel_are_measured() -> None:
 
 def test_readme_says_how_many_times_better_and_what_a_peer_leaves_out(tmp_path: Path) -> None:
     (name, peer), less = next(iter(DOES_LESS.items()))
-    times = [Figure(name, "4 (3-5) s", peer, "2 s", Spread(1, 2, 3), 1, "less")]
-    write(tmp_path / "times.json", times)
+    write(tmp_path / "times.json", [Figure(name, "4 (3-5) s", peer, "2 s", Spread(1, 2, 3), 1, "less")])
     shown = short(json.loads((tmp_path / "times.json").read_text())["figures"])
     assert shown.splitlines()[-1] == f"| {name} | 4 s | {peer} ({less}): 2 s | 0.5 |"
 
