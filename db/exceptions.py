@@ -20,11 +20,7 @@ class NoSuchNode(NoSuch):
 
 
 class NoSuchStudy(NoSuch):
-    """There is no scaling study of that id."""
-
-
-class NoSuchSweep(NoSuch):
-    """There is no sweep of that id."""
+    """There is no study of that id, or none of that kind."""
 
 
 class NoSuchAlert(NoSuch):

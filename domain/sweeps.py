@@ -5,15 +5,15 @@ from __future__ import annotations
 import math
 import re
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
 from itertools import islice, product
 from math import inf, isfinite, prod
 from statistics import median
-from typing import Annotated, Any, Literal, Self
+from typing import Annotated, Any, ClassVar, Literal, Self
 
 from pydantic import BaseModel, ConfigDict, Field, model_validator
 
 from domain.messages import State
+from domain.studies import StudyAction, StudyKind, Trial
 from domain.text.formats import number as in_figures
 from domain.text.formats import plural
 
@@ -79,6 +79,8 @@ class SweepPlan(BaseModel):
 
     model_config = ConfigDict(frozen=True, extra="forbid")
 
+    kind: ClassVar[StudyKind] = "sweep"
+    noun: ClassVar[str] = "sweep"
     parameters: Annotated[dict[str, SweptParameter], Field(min_length=1, max_length=32)]
     metric: Annotated[str, Field(min_length=1, max_length=500)]
     """The series whose last value is compared."""
@@ -234,80 +236,50 @@ VALUELESS_TRIALS = 3
 """Trials without a value after which a sweep that never had one ends: its metric is not the script's."""
 
 
-@dataclass(frozen=True)
-class Trial:
-    """A trial as far as the next step depends on it."""
-
-    number: int
-    run_id: str | None
-    run_state: State | None
-    """None where it has no run: it could not be launched, or its run was deleted."""
-    is_stopping: bool = False
-    is_settled: bool = False
-    """Whether its result is stored."""
-    value: float | None = None
-    rung: int = 0
-    """Rungs that it has passed."""
-    rung_values: tuple[float | None, ...] = ()
-    """The metric at each rung that it reached, None where that is not finite."""
-    pruned_at: int | None = None
-
-
-@dataclass(frozen=True)
-class SweepAction:
-    """The next thing to do: launch a trial, do something with the trial `number`, or end the sweep.
-
-    At a rung, a trial passes or is pruned; a pruned one is promoted when it is among the best after all."""
-
-    kind: Literal["launch", "stop", "settle", "pass", "prune", "promote", "end"]
-    number: int = 0
-    message: str | None = None
-    """Why a trial is pruned, or a sweep ends before its last trial."""
-
-
 def next_actions(
     plan: SweepPlan, trials: Sequence[Trial], is_stopped: bool, device_hours: float = 0.0
-) -> list[SweepAction]:
+) -> list[StudyAction]:
     """Decide from the trials so far and the device-hours they used; an empty list means to wait."""
     live = [trial for trial in trials if not trial.is_settled]
-    ended = [trial for trial in live if trial.run_state is None or trial.run_state.is_terminal]
-    if ended:
-        return [SweepAction("settle", trial.number) for trial in ended]
+    if ended := [trial for trial in live if not trial.is_live]:
+        return [StudyAction("settle", trial.number) for trial in ended]
     message = _hopeless(plan, trials) or _exhausted(plan, trials, device_hours)
     if is_stopped or message:
-        stops = [SweepAction("stop", trial.number) for trial in live if not trial.is_stopping]
-        return stops or ([] if live else [SweepAction("end", message=message)])
+        stops = [StudyAction("stop", trial.number) for trial in live if not trial.is_stopping]
+        return stops or ([] if live else [StudyAction("end", message=message)])
     return _early_stops(plan, trials, live) or _begins(plan, trials, live)
 
 
-def _early_stops(plan: SweepPlan, trials: Sequence[Trial], live: Sequence[Trial]) -> list[SweepAction]:
+def _early_stops(plan: SweepPlan, trials: Sequence[Trial], live: Sequence[Trial]) -> list[StudyAction]:
     """Judge the trials that have reached their next rung; stop those pruned before a restart of the dashboard."""
     training = [trial for trial in live if not trial.is_stopping]
-    stops = [SweepAction("stop", trial.number) for trial in training if trial.pruned_at is not None]
+    stops = [StudyAction("stop", trial.number) for trial in training if trial.pruned_at is not None]
     judged = [t for t in training if t.run_state == State.RUNNING and len(t.rung_values) > t.rung]
-    return stops or [_verdict(plan, trials, trial) for trial in judged]
+    return stops or [action for trial in judged for action in _verdict(plan, trials, trial)]
 
 
-def _verdict(plan: SweepPlan, trials: Sequence[Trial], trial: Trial) -> SweepAction:
-    values = _at_rung(trials, trial.rung)
-    if passes(plan, values, trial.number):
-        return SweepAction("pass", trial.number)
-    return SweepAction("prune", trial.number, pruned_message(plan, values, trial.number, trial.rung))
+def _verdict(plan: SweepPlan, trials: Sequence[Trial], trial: Trial) -> list[StudyAction]:
+    """Let a trial pass, or prune it before its run is stopped: a restart in between stops it then."""
+    number, values = trial.number, _at_rung(trials, trial.rung)
+    if passes(plan, values, number):
+        return [StudyAction("pass", number)]
+    message, step = pruned_message(plan, values, number, trial.rung), plan.rung_step(trial.rung) or 0
+    return [StudyAction("prune", number, message, step), StudyAction("stop", number, message)]
 
 
 def _at_rung(trials: Sequence[Trial], rung: int) -> dict[int, float | None]:
     return {trial.number: trial.rung_values[rung] for trial in trials if len(trial.rung_values) > rung}
 
 
-def _begins(plan: SweepPlan, trials: Sequence[Trial], live: Sequence[Trial]) -> list[SweepAction]:
+def _begins(plan: SweepPlan, trials: Sequence[Trial], live: Sequence[Trial]) -> list[StudyAction]:
     """Let a pruned trial go on or launch another one while there is room; end after the last."""
     if not _has_room(plan, live):
         return []
     if (promoted := _promotable(plan, trials)) is not None:
-        return [SweepAction("promote", promoted)]
+        return [StudyAction("promote", promoted)]
     if len(trials) < plan.count:
-        return [SweepAction("launch", len(trials))]
-    return [] if live else [SweepAction("end")]
+        return [StudyAction("launch", len(trials))]
+    return [] if live else [StudyAction("end")]
 
 
 def _promotable(plan: SweepPlan, trials: Sequence[Trial]) -> int | None:
@@ -316,7 +288,7 @@ def _promotable(plan: SweepPlan, trials: Sequence[Trial]) -> int | None:
         trial
         for trial in trials
         if plan.early_stop == "asha" and trial.is_settled and trial.pruned_at is not None
-        if trial.run_state is not None and trial.run_state.is_terminal
+        if trial.run_state is not None and not trial.is_live
         if passes(plan, _at_rung(trials, trial.rung), trial.number)
     ]
     sign = 1 if plan.goal == "max" else -1

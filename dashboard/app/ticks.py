@@ -9,10 +9,9 @@ from contextlib import contextmanager
 from functools import partial
 
 from dashboard.alerts.watch import AlertWatch
-from dashboard.scaling.conductor import Conductor
 from dashboard.service import upkeep
 from dashboard.service.service import Service
-from dashboard.sweeps.conductor import SweepConductor
+from dashboard.studies.conductor import StudyConductor
 from db.engine import StoreGone
 
 log = logging.getLogger("rankzero")
@@ -23,8 +22,8 @@ TICK_S = 1.0
 def ticking(shared: Service) -> Iterator[None]:
     """Tick in a thread of its own; on return nothing ticks any more."""
     watch, ended = AlertWatch(shared), threading.Event()
-    conductors = (Conductor(shared).tick, SweepConductor(shared).tick)
-    ticks = (partial(upkeep.tick, shared), shared.sessions.tick, *conductors, watch.tick)
+    studies = StudyConductor(shared)
+    ticks = (partial(upkeep.tick, shared), shared.sessions.tick, studies.tick, watch.tick)
     done = shared.clock.time.start("ticks", lambda: _tick_until(ended, shared, ticks))
     try:
         yield

@@ -51,12 +51,10 @@ _permission = browser_component("notification_permission", "entry/notifications"
 _phases = browser_component("phases", "run/phases")
 _preflight = browser_component("preflight", "cluster/preflight")
 _project = browser_component("project", "runs/project")
-_studies_css = style("studies/tables")
-_scaling = browser_component("scaling", "studies/scaling", _studies_css)
 _refresh = component("rankzero.refresh", js=_LOADER.replace("MODULE", "live/telling"))
 _kept_form = component("rankzero.kept_form", js=_LOADER.replace("MODULE", "launch/kept_form"))
 _search = browser_component("search_field", "runs/search_field")
-_sweep = browser_component("sweep", "studies/sweeps", _plots_css + _studies_css)
+_study = browser_component("study", "studies/studies", _plots_css)
 _table = browser_component("runs_table", "runs/runs_table", style("runs/selection") + _pill_css)
 _timeline = browser_component("timeline", "run/timeline")
 _upload = browser_component("upload_code", "launch/upload_code")
@@ -148,14 +146,9 @@ def timeline(start: Mapping[str, Any], key: str) -> None:
     _timeline(data=dict(start), key=key)
 
 
-def scaling(picture: Mapping[str, Any], key: str) -> None:
-    """Draw a study's chart and points, or the list of studies; newer ones under the same key change what differs."""
-    _scaling(data=dict(picture), key=key)
-
-
-def sweep(sweep_id: str, key: str) -> None:
-    """Draw the curves of a sweep's trials, their parameters side by side, and the trials as a table."""
-    _sweep(data={"sweep_id": sweep_id}, key=key)
+def study(picture: Mapping[str, Any], key: str) -> None:
+    """Draw a scaling study or a list of studies, of which newer ones change what differs; or the sweep `sweep_id`."""
+    _study(data=dict(picture), key=key)
 
 
 def project(figures: Sequence[Mapping[str, Any]], weeks: Sequence[Mapping[str, Any]], key: str) -> None:

@@ -49,8 +49,8 @@ from db.engine import Store
 from db.models import Series
 from db.nodes import node_queries, node_reports
 from db.people import accounts, passwords
-from db.scaling.studies import Figures
 from db.scheduling import elastic
+from db.studies.figures import Figures
 from db.tasks.task_reports import Arrival
 from db.trouble import Trouble, has_room
 from domain.environments.wheels import Wants
@@ -149,7 +149,7 @@ class Parts:
         return peers
 
     def leads(self) -> bool:
-        """Whether this dashboard records what all of them observe, and carries out studies and sweeps."""
+        """Whether this dashboard records what all of them observe, and carries out studies."""
         return (self.peers is None or self.peers.leads) and self.store.trouble is None
 
     def now_for_contact(self) -> float:

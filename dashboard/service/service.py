@@ -28,7 +28,7 @@ from db.people.ownership import ObjectKind, owned_run, project_of
 from db.people.permission import no_such
 from db.ranks import profiles, ranks
 from db.runs import run_queries, run_requests
-from db.runs.run_requests import NewTrial, StudyPoint
+from db.runs.run_requests import NewTrial
 from db.tasks import desired_state
 from domain.assignments import Assignment
 from domain.choices import RUN_ID
@@ -46,7 +46,7 @@ from domain.views import NodeView, RunView, StacksView
 class Service(Parts):
     """One dashboard: its parts, and the actions that may be asked of it; safe to use from any thread."""
 
-    def launch(self, spec: RunSpec, like: str | None = None, part_of: StudyPoint | NewTrial | None = None) -> str:
+    def launch(self, spec: RunSpec, like: str | None = None, part_of: NewTrial | None = None) -> str:
         """Queue a run and return its id; masked values are taken from the run `like`.
 
         Raises InvalidRequest, Denied."""
@@ -108,7 +108,7 @@ class Service(Parts):
         return self._after_request(run_id)
 
     def stop_launched(self, rights: Rights, project: str, run_id: str, why: str | None = None) -> None:
-        """Stop a run that a sweep or study launched in a project, even if a person with these rights may not any more.
+        """Stop a run that a study launched in a project, even if a person with these rights may not any more.
 
         A run that was moved elsewhere is stopped only if they may act on it there; one that was deleted has ended."""
         run = owned_run(self.store, run_id)

@@ -13,14 +13,12 @@ from dashboard.views import (
     logs_page,
     project_page,
     runs_page,
-    scaling_page,
-    studies_page,
-    sweeps_page,
 )
 from dashboard.views.launch import launch_page
 from dashboard.views.nodes import nodes_page
 from dashboard.views.people import account_page, audit_page, menu, people_page
 from dashboard.views.run import run_page
+from dashboard.views.studies import studies_page
 
 
 def pages() -> dict[str, st.Page]:
@@ -34,8 +32,8 @@ def pages() -> dict[str, st.Page]:
         "alerts": st.Page(alerts_page.page, title="Alerts", icon=":material/notifications:", url_path="alerts"),
         "compare": _hidden(compare_page.page, "Compare", ":material/stacked_line_chart:"),
         "logs": _hidden(logs_page.page, "Search logs", ":material/manage_search:", "logs"),
-        "scaling": _hidden(scaling_page.page, "Scaling", ":material/trending_up:"),
-        "sweeps": _hidden(sweeps_page.page, "Sweeps", ":material/tune:"),
+        "scaling": _hidden(studies_page.scaling, "Scaling", ":material/trending_up:"),
+        "sweeps": _hidden(studies_page.sweeps, "Sweeps", ":material/tune:"),
         "project": _hidden(project_page.page, "Project", ":material/folder:"),
         "people": _hidden(people_page.page, "People", ":material/group:"),
         "audit": _hidden(audit_page.page, "Audit", ":material/history:"),

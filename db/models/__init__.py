@@ -40,10 +40,8 @@ from db.models.runs import ImportedRun as ImportedRun
 from db.models.runs import Run as Run
 from db.models.runs import RunTag as RunTag
 from db.models.runs import SavedView as SavedView
-from db.models.runs import ScalingRun as ScalingRun
-from db.models.runs import ScalingStudy as ScalingStudy
 from db.models.runs import SharedLink as SharedLink
 from db.models.runs import Snapshot as Snapshot
 from db.models.runs import SnapshotSender as SnapshotSender
-from db.models.runs import Sweep as Sweep
-from db.models.runs import SweepTrial as SweepTrial
+from db.models.runs import Study as Study
+from db.models.runs import StudyTrial as StudyTrial

@@ -1,4 +1,4 @@
-"""Runs with their history, and what groups them: scaling studies and sweeps."""
+"""Runs with their history, and the studies that group them."""
 
 from __future__ import annotations
 
@@ -151,54 +151,21 @@ class HistoryEntry(Base):
     """What acted for them: a token, sweep, alert or worker."""
 
 
-# Runs that belong together: scaling studies, and sweeps with their trials.
+# Runs that belong together: studies with their trials.
 
 
-class ScalingStudy(Base):
-    """One spec that is measured on several numbers of devices."""
+class Study(Base):
+    """One spec that is trained many times: with different parameters, or on several numbers of devices."""
 
-    __tablename__ = "scaling_studies"
-
-    id: Mapped[str] = mapped_column(String(10), primary_key=True)
-    spec: Mapped[dict[str, Any]]
-    """The spec that all its runs share, with the snapshot of its code."""
-    mode: Mapped[str] = mapped_column(String(8))
-    """weak: the batch of each rank stays; strong: the global batch stays, or each of several."""
-    steps: Mapped[int]
-    """Steps of each run that are measured; with several global batches, of the largest one."""
-    by: Mapped[str | None] = mapped_column(NAME)
-    """Who made it."""
-    only_project: Mapped[str | None] = mapped_column(Text)
-    """The one project of the token with which it was made, which bounds its runs, too; None: of none."""
-    created_at: Mapped[float] = mapped_column(index=True)
-    stop_requested_at: Mapped[float | None]
-    """Desired state; the columns below are observed state."""
-    points: Mapped[list[Any]]
-    """devices, nodes, spec's fields of this size (`changes`), and the `problem` of one that could not be launched;
-    of strong scaling also `global_batch_size`, `lr` (null: the script's own) and `steps`, which older ones lack."""
-    ended_at: Mapped[float | None] = mapped_column(index=True)
-
-
-class ScalingRun(Base):
-    """A run that belongs to a point of a study."""
-
-    __tablename__ = "scaling_runs"
-
-    run_id: Mapped[str] = mapped_column(ForeignKey("runs.id", ondelete="CASCADE"), primary_key=True)
-    study_id: Mapped[str] = mapped_column(ForeignKey("scaling_studies.id", ondelete="CASCADE"), index=True)
-    point: Mapped[int]
-    """Its place among the study's points."""
-
-
-class Sweep(Base):
-    """One spec that is trained with different parameters."""
-
-    __tablename__ = "sweeps"
+    __tablename__ = "studies"
 
     id: Mapped[str] = mapped_column(String(10), primary_key=True)
+    kind: Mapped[str] = mapped_column(String(8))
+    """sweep or scaling."""
     spec: Mapped[dict[str, Any]]
     """The spec that all its trials share, with the snapshot of its code."""
     plan: Mapped[dict[str, Any]]
+    """A `SweepPlan` or `ScalingPlan`."""
     by: Mapped[str | None] = mapped_column(NAME)
     """Who made it."""
     only_project: Mapped[str | None] = mapped_column(Text)
@@ -211,16 +178,17 @@ class Sweep(Base):
     """Why it ended before its last trial."""
 
 
-class SweepTrial(Base):
-    """One trial: its run's parameters, and its result once that has ended."""
+class StudyTrial(Base):
+    """One trial: its run's parameters, and in a sweep its result once that has ended."""
 
-    __tablename__ = "sweep_trials"
+    __tablename__ = "study_trials"
 
-    sweep_id: Mapped[str] = mapped_column(ForeignKey("sweeps.id", ondelete="CASCADE"), primary_key=True)
+    study_id: Mapped[str] = mapped_column(ForeignKey("studies.id", ondelete="CASCADE"), primary_key=True)
     number: Mapped[int] = mapped_column(primary_key=True)
     run_id: Mapped[str | None] = mapped_column(ForeignKey("runs.id", ondelete="SET NULL"), index=True)
     """None where no run could be launched, or it was deleted."""
     params: Mapped[dict[str, Any]]
+    """In a scaling study `point`: its place among the plan's points."""
     rung: Mapped[int] = mapped_column(default=0)
     """Rungs of successive halving that it has passed."""
     rung_values: Mapped[list[Any] | None]
@@ -228,7 +196,7 @@ class SweepTrial(Base):
     pruned_at: Mapped[int | None] = mapped_column(BigInteger)
     """The step at which it was found not worth going on; the columns below are its result."""
     state: Mapped[str | None] = mapped_column(String(16))
-    """succeeded, failed, stopped or pruned; None before its end."""
+    """succeeded, failed, stopped or pruned; None before its end. In a scaling study only of one without a run."""
     value: Mapped[float | None]
     """None where the metric was not logged, or is not finite."""
     device_hours: Mapped[float | None]

@@ -19,9 +19,8 @@ from db.models import (
     Membership,
     PrivateProject,
     Run,
-    ScalingStudy,
     Secret,
-    Sweep,
+    Study,
     Task,
     User,
 )  # fmt: skip
@@ -73,8 +72,7 @@ def of_removal(store: Store, name: str) -> Consequence:
             "access token": tokens,
             "secret": select(func.count()).where(Secret.user == name),
             "open link": select(func.count()).where(Invitation.by == name, *OPEN_LINK),
-            "live sweep": select(func.count()).where(Sweep.by == name, Sweep.ended_at.is_(None)),
-            "live study": select(func.count()).where(ScalingStudy.by == name, ScalingStudy.ended_at.is_(None)),
+            "live study": select(func.count()).where(Study.by == name, Study.ended_at.is_(None)),
         }
         others = {noun: session.scalar(query) or 0 for noun, query in counted.items()}
         return consequences.of_removal(name, len(live_runs_of(session, name)), others)

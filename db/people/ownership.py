@@ -10,7 +10,7 @@ from sqlalchemy import ColumnElement, Select, bindparam, func, select
 from sqlalchemy.orm import Session
 
 from db.engine import Store
-from db.models import Alert, Attempt, Checkpoint, Run, ScalingStudy, SharedLink, Sweep
+from db.models import Alert, Attempt, Checkpoint, Run, SharedLink, Study
 from domain.choices import RUN_ID
 from domain.spec import RunSpec
 
@@ -20,7 +20,6 @@ class ObjectKind(StrEnum):
 
     RUN = "run_id"
     CHECKPOINT = "checkpoint_id"
-    SWEEP = "sweep_id"
     STUDY = "study_id"
     ALERT = "alert_id"
     LINK = "link_id"
@@ -73,15 +72,8 @@ def _of_checkpoint(session: Session, checkpoint_id: str) -> list[Owned]:
     return _read(session, query.where(Checkpoint.id == int(checkpoint_id)))
 
 
-def _of_sweep(session: Session, sweep_id: str) -> list[Owned]:
-    return _of_spec(session.get(Sweep, sweep_id) if RUN_ID.fullmatch(sweep_id) else None)
-
-
 def _of_study(session: Session, study_id: str) -> list[Owned]:
-    return _of_spec(session.get(ScalingStudy, study_id) if RUN_ID.fullmatch(study_id) else None)
-
-
-def _of_spec(study: Sweep | ScalingStudy | None) -> list[Owned]:
+    study = session.get(Study, study_id) if RUN_ID.fullmatch(study_id) else None
     return [] if study is None else [Owned(study.spec.get("project") or DEFAULT_PROJECT, study.by)]
 
 
@@ -116,7 +108,6 @@ _ONE_RUN = _RUN.where(Run.id == bindparam("run_id"))
 _FINDERS: dict[ObjectKind, Callable[[Session, str], list[Owned]]] = {
     ObjectKind.RUN: _of_run,
     ObjectKind.CHECKPOINT: _of_checkpoint,
-    ObjectKind.SWEEP: _of_sweep,
     ObjectKind.STUDY: _of_study,
     ObjectKind.ALERT: _of_alert,
     ObjectKind.LINK: _of_link,

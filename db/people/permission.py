@@ -15,7 +15,6 @@ from db.exceptions import (
     NoSuchRun,
     NoSuchSnapshot,
     NoSuchStudy,
-    NoSuchSweep,
 )
 from db.models import Run
 from db.people.ownership import ObjectKind, Owned, owned
@@ -78,8 +77,7 @@ LONGEST_ID = 64
 _NO_SUCH: Mapping[ObjectKind, tuple[type[NoSuch], str]] = {
     ObjectKind.RUN: (NoSuchRun, "run"),
     ObjectKind.CHECKPOINT: (NoSuchCheckpoint, "checkpoint"),
-    ObjectKind.SWEEP: (NoSuchSweep, "sweep"),
-    ObjectKind.STUDY: (NoSuchStudy, "scaling study"),
+    ObjectKind.STUDY: (NoSuchStudy, "study"),
     ObjectKind.ALERT: (NoSuchAlert, "alert"),
     ObjectKind.LINK: (NoSuchLink, "link"),
     ObjectKind.SNAPSHOT: (NoSuchSnapshot, "snapshot"),

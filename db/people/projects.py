@@ -6,7 +6,7 @@ from sqlalchemy import and_, exists, select
 
 from db import acting
 from db.engine import Store
-from db.models import Alert, Invitation, Membership, PrivateProject, Run, ScalingStudy, Secret, Sweep, User
+from db.models import Alert, Invitation, Membership, PrivateProject, Run, Secret, Study, User
 from db.people import accounts, audit
 from db.people.ownership import project_column
 from domain.people.accounts import MemberView, ProjectAccessView
@@ -28,10 +28,10 @@ def every(store: Store) -> list[ProjectAccessView]:
 
 
 def is_named(store: Store, project: str) -> bool:
-    """Whether a run, sweep or study, a role, an invitation or a setting is of this project, for any visitor."""
+    """Whether a run or study, a role, an invitation or a setting is of this project, for any visitor."""
     columns = (Run.project, Membership.project, PrivateProject.project, Secret.project, Alert.project)
     conditions = [column == project for column in columns]
-    conditions += [project_column(table.spec) == project for table in (Sweep, ScalingStudy)]
+    conditions += [project_column(Study.spec) == project]
     conditions += [and_(Invitation.project == project, Invitation.revoked_at.is_(None))]
     with store.read() as session:
         return any(session.scalar(select(exists().where(condition))) for condition in conditions)

@@ -15,7 +15,7 @@ from db.attempts.new_attempt import find_checkpoint, open_attempt, open_next_att
 from db.engine import Store
 from db.exceptions import WrongState
 from db.lookups import add_history, latest_attempt
-from db.models import Attempt, ImportedRun, Run, RunTag, ScalingRun, ScalingStudy, Sweep, SweepTrial, new_id
+from db.models import Attempt, ImportedRun, Run, RunTag, Study, StudyTrial, new_id
 from db.people import audit, notices
 from db.people.ownership import project_of
 from db.people.permission import permitted_run
@@ -34,17 +34,10 @@ from domain.spec import MOST_TAGS, RunEdit, RunSpec
 from domain.text.formats import plural
 
 
-class StudyPoint(NamedTuple):
-    """A point of a scaling study, by its place among the study's points."""
+class NewTrial(NamedTuple):
+    """A trial of a study, by its number, with its parameters."""
 
     study_id: str
-    number: int
-
-
-class NewTrial(NamedTuple):
-    """A trial of a sweep, by its number, with its parameters."""
-
-    sweep_id: str
     number: int
     params: dict[str, Any]
 
@@ -54,12 +47,12 @@ def submit(
     spec: RunSpec,
     now: float,
     remark: str | None = None,
-    part_of: StudyPoint | NewTrial | None = None,
+    part_of: NewTrial | None = None,
 ) -> str:
     """Queue a new run with a complete spec, and a remark for its history; return its id.
 
-    `part_of`: the point of a scaling study that it measures, or the trial of a sweep that it is.
-    Raises InvalidRequest when it can never run here, WrongState where its study or sweep is to end."""
+    `part_of`: the trial of a study that it is.
+    Raises InvalidRequest when it can never run here, WrongState where its study is to end."""
     fits_here = fit(spec, registered_lately(store, now)).refusal is None
     with store.write() as session:
         if not fits_here:  # perhaps on a node that has just joined
@@ -81,10 +74,8 @@ def submit(
         open_attempt(session, run.id, 1, checkpoint_id, now)
         add_history(session, run.id, 1, now, f"launched: {_summary(spec)}")
         audit.record_of_run(session, AuditAction.LAUNCHED, run)
-        if isinstance(part_of, StudyPoint):
-            session.add(ScalingRun(run_id=run.id, study_id=part_of.study_id, point=part_of.number))
-        elif part_of:
-            session.add(SweepTrial(run_id=run.id, rung=0, **part_of._asdict()))
+        if part_of:
+            session.add(StudyTrial(run_id=run.id, rung=0, **part_of._asdict()))
         if remark:
             add_history(session, run.id, 1, now, remark)
         return run.id
@@ -225,13 +216,10 @@ def _checkpoint_to_resume(session: Session, resume: str) -> int:
     return checkpoint.id
 
 
-def _check_goes_on(session: Session, part_of: StudyPoint | NewTrial) -> None:
-    """Raise WrongState where somebody asked the study or sweep to end since its next run was decided on."""
-    if isinstance(part_of, NewTrial):
-        parent: Sweep | ScalingStudy | None = session.get(Sweep, part_of.sweep_id)
-    else:
-        parent = session.get(ScalingStudy, part_of.study_id)
-    if parent is None or parent.stop_requested_at is not None or parent.ended_at is not None:
+def _check_goes_on(session: Session, part_of: NewTrial) -> None:
+    """Raise WrongState where somebody asked the study to end since its next run was decided on."""
+    study = session.get(Study, part_of.study_id)
+    if study is None or study.stop_requested_at is not None or study.ended_at is not None:
         raise WrongState("It was asked to end meanwhile: no further run of it is launched.")
 
 

@@ -12,7 +12,7 @@ from sqlalchemy.orm import Session
 
 from db import acting
 from db.engine import Store
-from db.models import Run, ScalingStudy, Snapshot, SnapshotSender, Sweep
+from db.models import Run, Snapshot, SnapshotSender, Study
 from db.people import audit
 from db.people.ownership import project_column
 from db.people.visibility import is_visible, sees_everything, visible_runs
@@ -84,24 +84,19 @@ def _is_for_actor(session: Session, sha256: str) -> bool:
     if sees_everything() or session.get(SnapshotSender, (sha256, acting.rights().by)) is not None:
         return True
     of_runs = select(Run.id).where(Run.spec["snapshot"].as_string() == sha256, visible_runs())
-    of_studies = (
-        select(table.id).where(
-            table.spec["snapshot"].as_string() == sha256, is_visible(project_column(table.spec), table.by)
-        )
-        for table in (Sweep, ScalingStudy)
-    )
-    return any(session.scalar(query.limit(1)) is not None for query in (of_runs, *of_studies))
+    of_studies = select(Study.id).where(Study.spec["snapshot"].as_string() == sha256)
+    of_studies = of_studies.where(is_visible(project_column(Study.spec), Study.by))
+    return any(session.scalar(query.limit(1)) is not None for query in (of_runs, of_studies))
 
 
 def forget_unused(store: Store, besides: Collection[str], made_before: float = math.inf) -> list[str]:
-    """Delete snapshots that no run, study or sweep in progress uses, except `besides` and younger ones; return their
+    """Delete snapshots that no run and no study in progress uses, except `besides` and younger ones; return their
     digests."""
     with store.write() as session:
         named = Run.spec["snapshot"].as_string()
         used = set(session.scalars(select(named).where(named.is_not(None)).distinct()))
-        for table in (ScalingStudy, Sweep):
-            in_progress = select(table.spec["snapshot"].as_string()).where(table.ended_at.is_(None))
-            used |= set(session.scalars(in_progress))
+        in_progress = select(Study.spec["snapshot"].as_string()).where(Study.ended_at.is_(None))
+        used |= set(session.scalars(in_progress))
         old = select(Snapshot.sha256).where(Snapshot.created_at < made_before)
         unused = set(session.scalars(old)) - used - set(besides)
         session.execute(delete(Snapshot).where(Snapshot.sha256.in_(unused)))

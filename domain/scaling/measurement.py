@@ -7,9 +7,7 @@ from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import pairwise
 from statistics import fmean, median, quantiles
-from typing import Literal
 
-from domain.messages import State
 from domain.performance.phases import PHASES, PhaseTotals
 from domain.performance.slow_ranks import SlowRank
 
@@ -142,81 +140,3 @@ def spread(runs: Sequence[RunFigures]) -> float:
     """Return the inter-quartile range over all windows, as a share of the median."""
     lower, upper = quartiles(runs)
     return (upper - lower) / median(window.steps_per_s for run in runs for window in run.windows)
-
-
-# What a study does next: its runs are launched one after another. Pure.
-
-
-@dataclass(frozen=True)
-class StudyRun:
-    """One run of a point."""
-
-    run_id: str
-    state: State
-    is_stopping: bool = False
-    has_enough: bool = False
-    """Whether a live run that would not end by itself has made the steps that are measured."""
-    figures: RunFigures | None = None
-    """None before its end, and where it ended before enough could be measured."""
-    message: str | None = None
-
-    @property
-    def ended_too_soon(self) -> bool:
-        """Whether the script ended by itself before enough was measured: it would on any other size, too."""
-        return self.state == State.SUCCEEDED and self.figures is None
-
-
-@dataclass(frozen=True)
-class StudyAction:
-    """The next thing to do: launch a run of the point `number`, stop `run_id`, wait, or end the study."""
-
-    kind: Literal["launch", "stop", "wait", "end"]
-    number: int = 0
-    run_id: str = ""
-
-
-def next_action(points: Sequence[Sequence[StudyRun] | None], is_stopped: bool) -> StudyAction:
-    """Decide from the runs of each point; None stands for a point that could not be launched."""
-    live = [run for runs in points for run in runs or () if not run.state.is_terminal]
-    for run in live:
-        if (is_stopped or run.has_enough) and not run.is_stopping:
-            return StudyAction("stop", run_id=run.run_id)
-    if live:
-        return StudyAction("wait")
-    if not is_stopped and not any(run.ended_too_soon for runs in points for run in runs or ()):
-        for number, runs in enumerate(points):
-            if runs is not None and _needs_run(runs):
-                return StudyAction("launch", number)
-    return StudyAction("end")
-
-
-def _needs_run(runs: Sequence[StudyRun]) -> bool:
-    """Whether a point is measured too few times; one that failed is not tried again."""
-    figures = [run.figures for run in runs if run.figures is not None]
-    return len(figures) == len(runs) < MOST_RUNS and not is_steady(figures)
-
-
-# How a number of devices is divided over nodes. Pure.
-
-DEFAULT_SIZES = (1, 2, 4, 8)
-
-
-@dataclass(frozen=True)
-class Layout:
-    """Devices on nodes that have equally many each."""
-
-    devices: int
-    nodes: int
-
-    @property
-    def devices_per_node(self) -> int:
-        """Devices of each node."""
-        return self.devices // self.nodes
-
-
-def layout(devices: int, capacities: Sequence[int]) -> Layout | None:
-    """Divide devices over the fewest nodes of these capacities; None where they do not hold them."""
-    for nodes in range(1, len(capacities) + 1):
-        if devices % nodes == 0 and sum(size >= devices // nodes for size in capacities) >= nodes:
-            return Layout(devices, nodes)
-    return None

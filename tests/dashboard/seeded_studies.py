@@ -6,11 +6,12 @@ from typing import Any
 
 from db.attempts import attempt_queries
 from db.runs import run_requests
-from db.runs.run_requests import StudyPoint
-from db.scaling import studies
+from db.runs.run_requests import NewTrial
 from db.scheduling import queue_placement
+from db.studies import studies
 from domain.messages import Point, PointBatch
 from domain.performance.phases import TAG
+from domain.scaling.plan import Mode, PlannedPoint, ScalingPlan, run_spec
 from domain.spec import RunSpec
 from tests.dashboard.seeded_store import Seed
 from tests.db import task_streams
@@ -46,21 +47,22 @@ def seed_batches(seed: Seed, most: int = 99, has_losses: bool = True, is_ended: 
     The largest batch failed on one GPU; larger batches lose less to communication."""
     spec = RunSpec(target="/home/ada/train.py", entry="train.py", batch_size=256, lr=0.1, lr_scaling="linear")
     points = [
-        _point(size, gpus_per_node=size, batch_size=batch // size, name=f"train.py on {size}, batch {batch}")
-        | {"global_batch_size": batch, "lr": 0.1 * batch / 256, "steps": 120 * 2048 // batch - 20}
+        _point(
+            size, gpus_per_node=size, batch_size=batch // size, name=f"train.py on {size}, batch {batch}"
+        ).model_copy(update={"global_batch_size": batch, "lr": 0.1 * batch / 256, "steps": 120 * 2048 // batch - 20})
         for batch in BATCHES
         for size in (1, 2, 4)
     ]
     study_id = _study(seed, spec.model_copy(update={"on_nodes": ["big"]}), "strong", points)
     for number, (label, devices) in enumerate(_launched(seed, study_id, spec, points[:most])):
-        batch = points[number]["global_batch_size"]
+        batch, measured = points[number].global_batch_size or 0, points[number].steps or 0
         if (devices, batch) == (1, 2048):
             seed.report(label, "failed", 100, reason="out of memory", message="GPU 0 ran out of memory")
             continue
         rate, loss = BATCHES[batch]
         comm_s = 0.01 * (devices - 1) / devices
         if has_losses:
-            steps = points[number]["steps"] + 20
+            steps = measured + 20
             seed.points(label, {"train/loss": [(steps - 1, loss - 0.005, 1.0), (steps, loss + 0.005, 2.0)]})
         _measure(
             seed,
@@ -68,35 +70,35 @@ def seed_batches(seed: Seed, most: int = 99, has_losses: bool = True, is_ended: 
             batch / rate / devices + comm_s,
             comm_s,
             batch,
-            step=points[number]["steps"] // 12 + 2,
+            step=measured // 12 + 2,
         )
     if is_ended:
         studies.end(seed.store, study_id, seed.now - 60)
     return study_id
 
 
-def _point(devices: int, **changes: Any) -> dict[str, Any]:
-    return {"devices": devices, "nodes": 1, "strategy": "ddp", "kind": "cuda", "changes": changes}
+def _point(devices: int, **changes: Any) -> PlannedPoint:
+    return PlannedPoint(devices=devices, nodes=1, strategy="ddp", kind="cuda", changes=changes)
 
 
-def _study(seed: Seed, spec: RunSpec, mode: str, points: list[dict[str, Any]]) -> str:
+def _study(seed: Seed, spec: RunSpec, mode: Mode, points: list[PlannedPoint]) -> str:
     if "big" not in seed.node_ids:
         seed.node("big", 16)
-    return studies.create(seed.store, spec, mode, 100, points, seed.now - 600)
+    return studies.create(seed.store, spec, ScalingPlan(mode=mode, steps=100, points=points), seed.now - 600)
 
 
-def _launched(seed: Seed, study_id: str, spec: RunSpec, points: list[dict[str, Any]]) -> Any:
+def _launched(seed: Seed, study_id: str, spec: RunSpec, points: list[PlannedPoint]) -> Any:
     """Start the run of one point after another, the next once this one has ended."""
     for number, point in enumerate(points):
-        of_point = RunSpec.model_validate(spec.model_dump() | {"on_nodes": ["big"]} | point["changes"])
+        of_point = run_spec(spec.model_copy(update={"on_nodes": ["big"]}), point)
         label = f"{study_id} {number}"
         seed.runs[label] = run_requests.submit(
-            seed.store, of_point, seed.now - 500, part_of=StudyPoint(study_id, number)
+            seed.store, of_point, seed.now - 500, part_of=NewTrial(study_id, number, {"point": number})
         )
         send_heartbeat(seed.store, seed.node_ids["big"], seed.now)
         queue_placement.place_queue(seed.store, seed.now, silent_after_s=60)
         seed.start(label, 400)
-        yield label, point["devices"]
+        yield label, point.devices
 
 
 def _measure(seed: Seed, label: str, step_s: float, comm_s: float, samples: int, step: int = 10) -> None:

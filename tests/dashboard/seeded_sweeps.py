@@ -8,8 +8,8 @@ from db.attempts import attempt_queries
 from db.runs import run_requests
 from db.runs.run_requests import NewTrial
 from db.scheduling import queue_placement
-from db.sweeps import sweeps, trials
-from db.sweeps.trials import Result
+from db.studies import studies, trials
+from db.studies.trials import Result
 from domain.messages import PointBatch
 from domain.spec import RunSpec
 from domain.sweeps import SweepPlan, params_in_words
@@ -35,7 +35,7 @@ def seed_sweep(seed: Seed, count: int = 13) -> str:
     """Store a sweep as the conductor would have left it; returns its id. A node with a GPU for each trial joins."""
     seed.node(NODE, count)
     spec = RunSpec(target="language_model", gpus_per_node=1, on_nodes=[NODE])
-    sweep_id = sweeps.create(seed.store, spec, PLAN, seed.now - 600)
+    sweep_id = studies.create(seed.store, spec, PLAN, seed.now - 600)
     for number in range(count):
         params = {"lr": 1e-4 * 10 ** (3 * number / (count - 1)), "accumulate": (1, 2, 4)[number % 3]}
         _trial(seed, spec, NewTrial(sweep_id, number, params), is_ended=number < count - 1)
@@ -63,7 +63,7 @@ def _trial(seed: Seed, spec: RunSpec, trial: NewTrial, is_ended: bool) -> None:
     task_streams.points_arrived(seed.store, seed.node_ids[NODE], attempt.fence, 0, batch)
     if not is_ended:
         return
-    trials.record_rungs(seed.store, trial.sweep_id, trial.number, [final + 0.4])
+    trials.record_rungs(seed.store, trial.study_id, trial.number, [final + 0.4])
     has_failed = trial.number == 10
     result = Result("succeeded", shown[-1][1], None, 0.1)
     if has_failed:
@@ -71,10 +71,10 @@ def _trial(seed: Seed, spec: RunSpec, trial: NewTrial, is_ended: bool) -> None:
         seed.report(label, "failed", 100, reason="out of memory", message="GPU 0 ran out of memory.")
     elif trial.number in PRUNED:
         message = f"pruned at rung 1 (step 100): val/loss {final + 0.4:.3g}, the best third is at 0.8 or lower"
-        trials.prune(seed.store, trial.sweep_id, trial.number, 100, message)
+        trials.prune(seed.store, trial.study_id, trial.number, 100, message)
         run_requests.request_stop(seed.store, seed.runs[label], seed.now - 300, message)
         seed.report(label, "stopped", 100)
         result = Result(trials.PRUNED, shown[-1][1], message, 0.03)
     else:
         seed.report(label, "succeeded", 100)
-    trials.settle(seed.store, trial.sweep_id, trial.number, result)
+    trials.settle(seed.store, trial.study_id, trial.number, result)

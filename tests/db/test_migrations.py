@@ -4,16 +4,21 @@ from __future__ import annotations
 
 import hashlib
 import sqlite3
+from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 from alembic import command
-from sqlalchemy import create_engine, select, text
+from sqlalchemy import Connection, MetaData, create_engine, select, text
 
 from db import engine
 from db.engine import Store, StoreUnusable
-from db.models import Run, User
+from db.models import Run, Study, StudyTrial, User
 from db.nodes.node_reports import register_node
+from db.studies import studies
+from domain.scaling.plan import ScalingPlan
+from domain.sweeps import SweepPlan
 from tests.db.cluster import facts
 from tests.db.fixtures import next_schema
 
@@ -35,6 +40,7 @@ HASHES = {
     "0013_bounds_of_tokens.py": "cf327ea5ce432ca41bb63fc7e9623ef81c7f02ef98fc164b2e51a16dbf47812f",
     "0014_lives.py": "c75d7ca95dd0f900da27a1db38263c50da144ce65a914a40c7367dc265e87e78",
     "0015_browsers.py": "d475e73838bb958381156782ac47b8056ea3adfe7bc358e68d6fc2188b888d41",
+    "0016_studies.py": "ec44241f8ee8bfbfc8099c715685f3f32a7f06188b68446ff5519fbb7e5e00c5",
 }
 
 
@@ -85,6 +91,81 @@ def test_runs_of_a_store_from_before_people_are_the_owners(tmp_path: Path) -> No
         assert [(run.by, run.deleted_at) for run in session.scalars(select(Run))] == [("owner", None)]
         assert [(user.name, user.role) for user in session.scalars(select(User))] == [("owner", "owner")]
     store.close()
+
+
+SWEPT = {
+    "id": "sssssssssa", "spec": {"target": "image_classifier", "lr": 0.1}, "by": "ana", "only_project": "vision",
+    "plan": {"parameters": {"lr": {"values": [0.1, 0.2]}}, "metric": "loss"}, "created_at": 1.0,
+    "stop_requested_at": 2.0, "ended_at": 3.0, "message": "enough",
+}  # fmt: skip
+POINT = {"nodes": 1, "strategy": "ddp", "kind": "cpu", "changes": {"nodes": 1}}
+SCALED = {
+    "id": "sssssssssb", "spec": {"target": "train.py"}, "by": None, "only_project": None, "created_at": 4.0,
+    "stop_requested_at": None, "ended_at": None, "mode": "strong", "steps": 50,
+    "points": [
+        POINT | {"devices": 1, "global_batch_size": 64, "lr": None, "steps": 70},
+        POINT | {"devices": 2, "problem": "gpus: no node has 2."},
+    ],
+}  # fmt: skip
+TRIALS = [
+    {"run_id": "rrrrrrrrr1", "number": 0, "params": {"lr": 0.1}, "rung": 1, "rung_values": [0.5], "pruned_at": 9,
+     "state": "pruned", "value": 0.5, "device_hours": 0.1, "message": "pruned at rung 1"},
+    {"run_id": None, "number": 1, "params": {"lr": 0.2}, "rung": 0, "rung_values": None, "pruned_at": None,
+     "state": "failed", "value": None, "device_hours": None, "message": "It could not be launched."},
+]  # fmt: skip
+
+
+@pytest.fixture(params=["sqlite", pytest.param("postgresql", marks=pytest.mark.real)])
+def url_of_nothing(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[str]:
+    """A place for a store that has no table yet."""
+    if request.param == "sqlite":
+        yield f"sqlite:///{tmp_path / 'earlier.db'}"
+        return
+    with request.getfixturevalue("postgres").database("template0") as url:
+        yield url
+
+
+def test_sweeps_and_scaling_studies_of_an_earlier_store_become_studies(url_of_nothing: str) -> None:
+    earlier = create_engine(url_of_nothing)
+    with earlier.begin() as connection:
+        command.upgrade(engine._config(connection=connection), "0015")
+        tables = MetaData()
+        tables.reflect(connection)
+        for number, run_id in enumerate(("rrrrrrrrr1", "rrrrrrrrr3", "rrrrrrrrr2")):
+            run = {"name": run_id, "project": "default", "spec": {}, "created_at": float(number)}
+            add(connection, tables, "runs", {"id": run_id} | run)
+        add(connection, tables, "sweeps", SWEPT)
+        add(connection, tables, "scaling_studies", SCALED)
+        for trial in TRIALS:
+            add(connection, tables, "sweep_trials", {"sweep_id": SWEPT["id"]} | trial)
+        for run_id in ("rrrrrrrrr2", "rrrrrrrrr3"):
+            add(connection, tables, "scaling_runs", {"run_id": run_id, "study_id": SCALED["id"], "point": 0})
+    earlier.dispose()
+    store = Store.open(url_of_nothing)
+    with store.read() as session:
+        swept, scaled = session.scalars(select(Study).order_by(Study.id)).all()
+        assert (swept.kind, scaled.kind) == ("sweep", "scaling")
+        assert {name: getattr(swept, name) for name in SWEPT} == SWEPT
+        shared = SCALED.keys() - {"mode", "steps", "points"}
+        assert {name: getattr(scaled, name) for name in shared} == {name: SCALED[name] for name in shared}
+        trials = session.scalars(select(StudyTrial).order_by(StudyTrial.study_id, StudyTrial.number)).all()
+        assert [{name: getattr(trial, name) for name in TRIALS[0]} for trial in trials[:2]] == TRIALS
+        assert [(trial.run_id, trial.params, trial.state, trial.message) for trial in trials[2:]] == [
+            ("rrrrrrrrr3", {"point": 0}, None, None),
+            ("rrrrrrrrr2", {"point": 0}, None, None),
+            (None, {"point": 1}, "failed", "gpus: no node has 2."),
+        ]
+    assert studies.study(store, str(SWEPT["id"]), SweepPlan).plan.metric == "loss"
+    plan = studies.study(store, str(SCALED["id"]), ScalingPlan).plan
+    assert [(plan.mode, plan.steps_of(point), point.devices) for point in plan.points] == [
+        ("strong", 70, 1), ("strong", 50, 2)
+    ]  # fmt: skip
+    store.close()
+
+
+def add(connection: Connection, tables: MetaData, table: str, row: dict[str, Any]) -> None:
+    """Insert a row into a table as it was then."""
+    connection.execute(tables.tables[table].insert().values(row))
 
 
 def test_store_that_a_later_version_migrated_is_refused_unchanged(

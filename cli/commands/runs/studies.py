@@ -5,8 +5,7 @@ from __future__ import annotations
 import inspect
 import time
 from collections.abc import Callable, Collection
-from enum import StrEnum
-from typing import Annotated, Any
+from typing import Annotated, Any, NamedTuple
 
 import typer
 from pydantic import ValidationError
@@ -18,7 +17,17 @@ from cli.server.following import PATIENCE_S
 from cli.server.options import server_at
 from cli.terminal import CommandFailed, print_json, print_table, say, warn
 from domain.choices import RUN_ID
-from domain.sweeps import as_argument, hidden_in_words, parameters_of, params_in_words, saved_in_words
+from domain.scaling.plan import Mode
+from domain.sweeps import (
+    EarlyStop,
+    Goal,
+    Search,
+    as_argument,
+    hidden_in_words,
+    parameters_of,
+    params_in_words,
+    saved_in_words,
+)  # fmt: skip
 from domain.text import formats
 
 POLL_S = 2.0
@@ -39,59 +48,67 @@ def with_options_of_launch(besides: Collection[str]) -> Callable[[Callable[..., 
     return decorate
 
 
-def existing(server: ServerClient, path: str, command: str, action: str, ids: list[str]) -> Any:
+class Kind(NamedTuple):
+    """What differs between `sweep` and `scale`."""
+
+    command: str
+    noun: str
+    path: str
+    show: Callable[[dict[str, Any], bool], None]
+    """Prints one, for people or as JSON."""
+
+
+def request(kind: Kind, options: dict[str, Any], body: Callable[[ServerClient], dict[str, Any]]) -> None:
+    """Start a study and show it, with `--wait` its end; or show or stop the one that the arguments name.
+
+    Raises CommandFailed for a study that was waited for and did not succeed."""
+    server, as_json = server_at(options["data"]), options["as_json"]
+    if options["target"] in ("show", "stop"):
+        kind.show(_existing(server, kind, options["target"], options["args"] or []), as_json)
+        return
+    study = server.post(kind.path, body(server))
+    if options["wait"]:
+        warn(f"{kind.noun} {study['id']} is {study['state']}: `rankzero {kind.command} show {study['id']}` shows it.")
+        study = _wait_until_ended(server, kind, study["id"])
+    kind.show(study, as_json)
+    if options["wait"] and study["state"] != "succeeded":
+        raise CommandFailed(f"{kind.noun} {study['id']} {study['state']}.")
+
+
+def _existing(server: ServerClient, kind: Kind, action: str, ids: list[str]) -> Any:
     """Return the document that `show` or `stop` names, after its stop was requested. Raises CommandFailed."""
-    noun = "scaling study" if command == "scale" else "sweep"
+    command, noun = kind.command, kind.noun.lower()
     if len(ids) != 1:
         raise CommandFailed(f"{command} {action} takes one {noun}: `rankzero {command} {action} ID`.", 2)
     if not RUN_ID.fullmatch(ids[0]):
         raise CommandFailed(f"There is no {noun} {ids[0]!r}.")
-    document = f"{path}/{ids[0]}"
+    document = f"{kind.path}/{ids[0]}"
     return server.post(f"{document}/stop") if action == "stop" else server.get(document)
 
 
-def wait_until_ended(server: ServerClient, path: str, command: str, started: str) -> dict[str, Any]:
+def _wait_until_ended(server: ServerClient, kind: Kind, study_id: str) -> dict[str, Any]:
     """Poll until it has ended and return it, retrying while the dashboard is away. Raises CommandFailed."""
     try:
         while True:
             try:
-                document: dict[str, Any] = server.get(f"{path}/{started}")
+                document: dict[str, Any] = server.get(f"{kind.path}/{study_id}")
                 if document["state"] not in ("running", "stopping"):
                     return document
                 time.sleep(POLL_S)
             except ServerUnreachable:
                 time.sleep(PATIENCE_S)
     except KeyboardInterrupt:
-        sentence = f"It continues; `rankzero {command} stop {started}` stops it."
+        sentence = f"It continues; `rankzero {kind.command} stop {study_id}` stops it."
         raise CommandFailed(sentence, 130) from None
 
 
+def _with_code(server: ServerClient, fields: dict[str, Any]) -> dict[str, Any]:
+    """Return the spec of a command's options, with its code on the server."""
+    spec = spec_of(fields, server.address.is_local)
+    return code.with_code(server, code.with_project_python(server, spec, is_launch=True))
+
+
 # `rankzero sweep`: train one spec with different parameters, and show or stop such a sweep.
-
-SWEEPS_PATH = "/api/sweeps"
-
-
-class Search(StrEnum):
-    """How the values of the next trial are chosen."""
-
-    GRID = "grid"
-    RANDOM = "random"
-    TPE = "tpe"
-
-
-class EarlyStop(StrEnum):
-    """How trials that are not worth going on are found."""
-
-    ASHA = "asha"
-    MEDIAN = "median"
-    NONE = "none"
-
-
-class Goal(StrEnum):
-    """Which values of the metric are better."""
-
-    MIN = "min"
-    MAX = "max"
 
 
 Params = Annotated[
@@ -143,42 +160,27 @@ def sweep(
     context: typer.Context,
     param: Params = None,
     metric: Metric = None,
-    goal: GoalOption = Goal.MIN,
+    goal: GoalOption = "min",
     search: SearchOption = None,
     trials: Trials = None,
     parallel: Parallel = None,
     max_device_hours: MaxDeviceHours = None,
-    early_stop: EarlyStopOption = EarlyStop.NONE,
+    early_stop: EarlyStopOption = "none",
     first_rung: FirstRung = None,
     search_seed: SearchSeed = 0,
     **options: Any,
 ) -> None:
     """Train a spec with different parameters and find the best: each trial is an ordinary run in the queue.
 
-    `rankzero sweep show ID` shows a sweep, `rankzero sweep stop ID` ends one.
+    `rankzero sweep show ID` shows a sweep, `rankzero sweep stop ID` ends one."""
 
-    Raises CommandFailed for a sweep that was waited for and did not succeed."""
-    server, as_json = server_at(options["data"]), options["as_json"]
-    if options["target"] in ("show", "stop"):
-        show_sweep(existing(server, SWEEPS_PATH, "sweep", options["target"], options["args"] or []), as_json)
-        return
-    plan: dict[str, Any] = {
-        "parameters": parameters(param),
-        "metric": _metric(metric),
-        "goal": goal.value,
-        "trials": trials,
-    }
-    plan |= {"search": search and search.value, "parallel": parallel, "seed": search_seed}
-    plan |= {"max_device_hours": max_device_hours, "early_stop": early_stop.value, "first_rung": first_rung}
-    spec = spec_of({"dry_run": False} | context.params, server.address.is_local)
-    spec = code.with_code(server, code.with_project_python(server, spec, is_launch=True))
-    started = server.post(SWEEPS_PATH, plan | {"spec": spec})
-    if options["wait"]:
-        warn(f"Sweep {started['id']} is {started['state']}: `rankzero sweep show {started['id']}` shows it.")
-        started = wait_until_ended(server, SWEEPS_PATH, "sweep", started["id"])
-    show_sweep(started, as_json)
-    if options["wait"] and started["state"] != "succeeded":
-        raise CommandFailed(f"Sweep {started['id']} {started['state']}.")
+    def body(server: ServerClient) -> dict[str, Any]:
+        plan: dict[str, Any] = {"parameters": parameters(param), "metric": _metric(metric), "goal": goal}
+        plan |= {"trials": trials, "search": search, "parallel": parallel, "seed": search_seed}
+        plan |= {"max_device_hours": max_device_hours, "early_stop": early_stop, "first_rung": first_rung}
+        return plan | {"spec": _with_code(server, {"dry_run": False} | context.params)}
+
+    request(Kind("sweep", "Sweep", "/api/sweeps", show_sweep), options, body)
 
 
 def _metric(metric: str | None) -> str:
@@ -223,17 +225,9 @@ def trial_row(trial: dict[str, Any], has_rungs: bool) -> tuple[object, ...]:
 
 # `rankzero scale`: measure one spec on several numbers of devices, and show or stop such a study.
 
-STUDIES_PATH = "/api/scaling-studies"
 NOT_OF_A_STUDY = ("nodes", "resume", "max_steps", "seeds", "wait_for_nodes", "dry_run")
 """Options of `launch` that a study decides by itself."""
 STUDY_TITLES = ("devices", "nodes", "strategy", "run", "samples/s", "speed-up", "efficiency", "spread", "limit")
-
-
-class Mode(StrEnum):
-    """What stays the same on more devices: the batch of each rank, or the global batch."""
-
-    WEAK = "weak"
-    STRONG = "strong"
 
 
 Gpus = Annotated[
@@ -270,26 +264,13 @@ def scale(
     """Train the same spec on 1, 2, 4, … devices, one run after another, and say what more devices bring.
 
     `rankzero scale show ID` shows a study, `rankzero scale stop ID` ends one."""
-    server, as_json = server_at(options["data"]), options["as_json"]
-    if options["target"] in ("show", "stop"):
-        show_study(existing(server, STUDIES_PATH, "scale", options["target"], options["args"] or []), as_json)
-        return
-    spec = spec_of(dict.fromkeys(NOT_OF_A_STUDY) | context.params, server.address.is_local)
-    spec = code.with_code(server, code.with_project_python(server, spec, is_launch=True))
-    study_request = {"gpus": numbers_in(gpus, "gpus"), "global_batches": numbers_in(global_batches, "global_batches")}
-    study = server.post(STUDIES_PATH, study_request | {"spec": spec, "mode": mode and mode.value, "steps": steps})
-    if not options["wait"]:
-        show_study(study, as_json)
-        return
-    warn(f"Study {study['id']} is {study['state']}: `rankzero scale show {study['id']}` shows it.")
-    _show_end(wait_until_ended(server, STUDIES_PATH, "scale", study["id"]), as_json)
 
+    def body(server: ServerClient) -> dict[str, Any]:
+        spec = _with_code(server, dict.fromkeys(NOT_OF_A_STUDY) | context.params)
+        numbers = {"gpus": numbers_in(gpus, "gpus"), "global_batches": numbers_in(global_batches, "global_batches")}
+        return numbers | {"spec": spec, "mode": mode, "steps": steps}
 
-def _show_end(study: dict[str, Any], as_json: bool) -> None:
-    """Print an ended study. Raises CommandFailed if it did not succeed."""
-    show_study(study, as_json)
-    if study["state"] != "succeeded":
-        raise CommandFailed(f"Study {study['id']} {study['state']}.")
+    request(Kind("scale", "Study", "/api/scaling-studies", show_study), options, body)
 
 
 def numbers_in(text: str | None, field: str) -> list[int] | None:
@@ -315,8 +296,8 @@ def show_study(study: dict[str, Any], as_json: bool) -> None:
     if batches:
         say("")
         _show_batches(batches)
-    if study["verdict"]:
-        say(study["verdict"])
+    for sentence in filter(None, (study.get("message"), study["verdict"])):
+        say(sentence)
 
 
 def _show_batches(batches: dict[str, Any]) -> None:

@@ -20,7 +20,7 @@ from dashboard.planning.fixes import fix_of, launch_path, with_next_step
 from dashboard.security.proxies import shown_url
 from dashboard.service.best_columns import best_columns, best_values
 from dashboard.service.service import Service
-from dashboard.sweeps.request import SeedsRequest, launch_with_seeds
+from dashboard.studies.sweep_request import SeedsRequest, launch_with_seeds
 from db.attempts import attempt_queries
 from db.checkpoints import checkpoint_queries
 from db.findings import findings as db_findings

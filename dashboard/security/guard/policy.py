@@ -48,7 +48,7 @@ class AccessRule(NamedTuple):
 SEE, LAUNCH, ACT, STOP, SEE_DELETED = Action.SEE, Action.LAUNCH, Action.ACT, Action.STOP, Action.SEE_DELETED
 MANAGE, OPERATE = Action.MANAGE, Action.OPERATE
 NOTHING, MANY, BODY, SELF, OTHERS = Of.NOTHING, Of.MANY, Of.BODY, Of.SELF, Of.OTHERS
-RUN, CHECKPOINT, SWEEP, STUDY = ObjectKind.RUN, ObjectKind.CHECKPOINT, ObjectKind.SWEEP, ObjectKind.STUDY
+RUN, CHECKPOINT, STUDY = ObjectKind.RUN, ObjectKind.CHECKPOINT, ObjectKind.STUDY
 ALERT, LINK, SNAPSHOT = ObjectKind.ALERT, ObjectKind.LINK, ObjectKind.SNAPSHOT
 
 RULES: dict[str, dict[str, AccessRule]] = {
@@ -139,9 +139,9 @@ RULES: dict[str, dict[str, AccessRule]] = {
     "/api/info": {"GET": AccessRule(SEE, MANY)},
     "/api/backup": {"POST": AccessRule(OPERATE, NOTHING)},
     "/api/sweeps": {"GET": AccessRule(SEE, MANY), "POST": AccessRule(LAUNCH, BODY)},
-    "/api/sweeps/{sweep_id}": {"GET": AccessRule(SEE, SWEEP)},
-    "/api/sweeps/{sweep_id}/curves": {"GET": AccessRule(SEE, SWEEP)},
-    "/api/sweeps/{sweep_id}/stop": {"POST": AccessRule(STOP, SWEEP)},
+    "/api/sweeps/{study_id}": {"GET": AccessRule(SEE, STUDY)},
+    "/api/sweeps/{study_id}/curves": {"GET": AccessRule(SEE, STUDY)},
+    "/api/sweeps/{study_id}/stop": {"POST": AccessRule(STOP, STUDY)},
     "/api/scaling-studies": {"GET": AccessRule(SEE, MANY), "POST": AccessRule(LAUNCH, BODY)},
     "/api/scaling-studies/{study_id}": {"GET": AccessRule(SEE, STUDY)},
     "/api/scaling-studies/{study_id}/stop": {"POST": AccessRule(STOP, STUDY)},

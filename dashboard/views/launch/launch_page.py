@@ -11,7 +11,7 @@ from dashboard.planning import fixes, preview
 from dashboard.planning.resolve import ClusterNodes
 from dashboard.script_reader.options import Option
 from dashboard.service import service
-from dashboard.sweeps.request import SweepRequest
+from dashboard.studies.sweep_request import SweepRequest
 from dashboard.views.launch import code, keeping, plan, scaling, secret_names, sweeping, telling
 from dashboard.views.launch import script as launch_script
 from dashboard.views.launch.fields import FORM_LABELS, GIT, HELP, MISSING, PLACEHOLDERS, PREFIX, SCRIPT, UPLOAD, Fields
@@ -295,7 +295,7 @@ def _meaning(
             code.freeze_button(planned.spec, environment)
             scaling.cite(planned)
         if sweep is None:
-            scaling.POPOVER.show(reading.spec, _like())
+            scaling.popover(reading.spec, _like())
         sweeping.popover(wrong.get(LINES))
     if planned is not None and reading.spec is not None:
         plan.commands(planned)

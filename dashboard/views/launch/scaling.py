@@ -2,23 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from dataclasses import dataclass
-
 import streamlit as st
 
 from dashboard.planning.resolve import Resolved
-from dashboard.scaling.document import judgement
-from dashboard.scaling.request import StudyRequest, create
 from dashboard.service import service
+from dashboard.studies.scaling_document import judgement
+from dashboard.studies.scaling_request import StudyRequest, create
 from dashboard.views.launch import keeping
 from dashboard.views.launch.fields import PREFIX
 from dashboard.views.layout import actions, links
-from db.scaling import studies
+from db.studies import studies
 from domain.requests.errors import InvalidRequest
 from domain.scaling.points import named
 from domain.spec import RunSpec
 
+REFUSED = "study_refused"
 SCALING_PREFIX = "study_"
 MODES = {"weak": "of each rank", "strong": "of all ranks"}
 
@@ -26,7 +24,7 @@ MODES = {"weak": "of each rank", "strong": "of all ranks"}
 def cite(planned: Resolved) -> None:
     """Cite the newest scaling study of the same program: its efficiency on as many devices, else on the most."""
     current, spec = service.current(), planned.submitted
-    study = studies.latest_of(current.store, spec.target, spec.entry, spec.module)
+    study = studies.latest_scaling_of(current.store, spec.target, spec.entry, spec.module)
     if study is None:
         return
     points = judgement(study, current.figures).points
@@ -35,7 +33,7 @@ def cite(planned: Resolved) -> None:
         return
     devices, batch = planned.spec.nodes * (planned.spec.gpus_per_node or 1), planned.spec.global_batch_size
     point = max(measured, key=lambda one: (one.devices == devices, one.devices, one.global_batch_size == batch))
-    reached = f"{point.efficiency:.0%} on {named(point.devices, study.points[0]['kind'])}"
+    reached = f"{point.efficiency:.0%} on {named(point.devices, study.plan.points[0].kind)}"
     links.link("scaling", f"Reached {reached} in a scaling study", "launch_scaling", "chart", "tertiary", id=study.id)
 
 
@@ -84,38 +82,11 @@ def _numbers(field: str, label: str, most: int, most_numbers: int) -> list[int] 
     return [int(text) for text in texts] or None
 
 
-# A popover of the form that makes a study of several runs from the settings, and then opens its page.
-
-
-@dataclass(frozen=True)
-class StudyPopover:
-    """What is studied, which fields it asks for, and what creates it."""
-
-    name: str
-    """Begins the names of its fields in the session."""
-    page: str
-    """The page of what was created."""
-    label: str
-    icon: str
-    button: str
-    show_fields: Callable[[], None]
-    create: Callable[[RunSpec, str | None], str]
-    """Returns the id of a study of the settings and the run they were copied from.
-
-    Raises InvalidRequest, WrongState."""
-
-    def show(self, spec: RunSpec | None, like: str | None) -> None:
-        """Show the popover; after a study was created, open its page."""
-        with st.popover(self.label, icon=f":material/{self.icon}:", key=f"{PREFIX}{self.name}", on_change="rerun"):
-            self.show_fields()
-            # No callback: it would get the settings of the last drawing, which lack what was typed since.
-            if st.button(self.button, disabled=spec is None) and spec is not None:
-                actions.attempt(lambda: keeping.leave_for(self.page, id=self.create(spec, like)), self._refused)
-            actions.show(self._refused)
-
-    @property
-    def _refused(self) -> str:
-        return f"{self.name}_refused"
-
-
-POPOVER = StudyPopover("study", "scaling", "Measure scaling", "trending_up", "Start the study", _fields, _create)
+def popover(spec: RunSpec | None, like: str | None) -> None:
+    """Show the popover that measures the settings on several sizes; after a study was created, open its page."""
+    with st.popover("Measure scaling", icon=":material/trending_up:", key=f"{PREFIX}study", on_change="rerun"):
+        _fields()
+        # No callback: it would get the settings of the last drawing, which lack what was typed since.
+        if st.button("Start the study", disabled=spec is None) and spec is not None:
+            actions.attempt(lambda: keeping.leave_for("scaling", id=_create(spec, like)), REFUSED)
+        actions.show(REFUSED)

@@ -11,8 +11,8 @@ from pydantic import ValidationError
 
 from dashboard.errors import describe
 from dashboard.service import service
-from dashboard.sweeps.request import SweepRequest, create, launch_with_seeds, seed_specs
-from dashboard.sweeps.trial_spec import trial_spec
+from dashboard.studies.sweep_request import SweepRequest, create, launch_with_seeds, seed_specs
+from dashboard.studies.trial_spec import trial_spec
 from dashboard.views.launch import keeping, telling
 from dashboard.views.launch.swept_fields import LINES, NUMBERS, SweptFields
 from dashboard.views.layout import actions

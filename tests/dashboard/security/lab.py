@@ -9,7 +9,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 from db import acting
-from db.models import Membership, PrivateProject, Run, ScalingStudy, Sweep, User, new_id
+from db.models import Membership, PrivateProject, Run, Study, User, new_id
 from db.people import access_tokens
 from db.runs import shared_links, snapshots
 from db.search import saved_views
@@ -17,6 +17,7 @@ from db.token_hashes import hash_token
 from domain.people.rights import OWNER
 from domain.people.roles import Role, Scope
 from domain.people.tokens import TokenWanted, new_secret
+from domain.scaling.plan import PlannedPoint, ScalingPlan
 from domain.search.parser import NamedView
 from domain.spec import RunSpec
 from domain.sweeps import SweepPlan
@@ -24,7 +25,8 @@ from tests.dashboard.running import FakeNode, Running
 
 OPEN, SECRET = "open-vision", "moonshot"
 MISSING = "zzzzzzzzz"
-POINT = {"devices": 1, "nodes": 1, "strategy": "ddp", "kind": "cpu", "changes": {}}
+POINT = PlannedPoint(devices=1, nodes=1, strategy="ddp", kind="cpu", changes={})
+SCALING = ScalingPlan(mode="weak", steps=10, points=[POINT])
 
 
 @dataclass(frozen=True)
@@ -161,8 +163,8 @@ class Lab:
         both = {"spec": self.spec(things.project).model_dump(mode="json"), "by": things.by}
         both |= {"created_at": now, "ended_at": now}
         with self.service.store.write() as session:
-            session.add(Sweep(id=things.sweep, plan=plan, **both))
-            session.add(ScalingStudy(id=things.study, mode="weak", steps=10, points=[POINT], **both))
+            session.add(Study(id=things.sweep, kind="sweep", plan=plan, **both))
+            session.add(Study(id=things.study, kind="scaling", plan=SCALING.model_dump(mode="json"), **both))
 
     def _bulk(self, things: Things) -> str:
         action = {"action": "tag", "tag": f"{things.by}-tag", "runs": [things.run]}

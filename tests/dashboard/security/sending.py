@@ -83,7 +83,8 @@ class Sending:
     def _path(self, path: str, case: Case, things: Things) -> str:
         values = {
             "run_id": things.live if case.is_live else things.run, "checkpoint_id": things.checkpoint,
-            "sweep_id": things.sweep, "study_id": things.study, "alert_id": things.alert, "link_id": things.link,
+            "study_id": things.sweep if path.startswith("/api/sweeps") else things.study,
+            "alert_id": things.alert, "link_id": things.link,
             "sha256": things.snapshot, "profile_id": "p" * 10, "rank": "0", "node": "n0", "test_id": "1",
             "token_id": "t" * 8, "key": "0" * 16, "check_id": "1", "action_id": things.bulk,
             "token": things.shared, "issued": "1.2.3", "path": "index.html", "name": "HF_TOKEN",

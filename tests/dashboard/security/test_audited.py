@@ -57,7 +57,7 @@ WRITES: dict[str, dict[str, AuditAction | str]] = {
     "/api/preflight": {"POST": DID.PREFLIGHT},
     "/api/backup": {"POST": DID.BACKUP},
     "/api/sweeps": {"POST": DID.LAUNCHED},
-    "/api/sweeps/{sweep_id}/stop": {"POST": DID.STOPPED},
+    "/api/sweeps/{study_id}/stop": {"POST": DID.STOPPED},
     "/api/scaling-studies": {"POST": DID.LAUNCHED},
     "/api/scaling-studies/{study_id}/stop": {"POST": DID.STOPPED},
     "/api/alerts": {"POST": DID.ALERT_MADE},
@@ -141,7 +141,7 @@ def test_what_succeeds_is_written_down(lab: Lab) -> None:
 UNCHANGED = {
     ("/api/runs/{run_id}/stop", "POST"), ("/api/snapshots/{sha256}/origin", "PUT"),
     ("/api/secrets/{name}", "DELETE"), ("/api/projects/{project:path}/privacy", "PUT"), ("/logout", "POST"),
-    ("/api/sweeps/{sweep_id}/stop", "POST"), ("/api/scaling-studies/{study_id}/stop", "POST"),
+    ("/api/sweeps/{study_id}/stop", "POST"), ("/api/scaling-studies/{study_id}/stop", "POST"),
 }  # fmt: skip
 """Requests of the matrix that change nothing: it is so already, or stays as others rely on it."""
 

@@ -13,11 +13,11 @@ import pytest
 
 from dashboard.snapshots.archive import Archive, pack
 from dashboard.snapshots.selection import select
-from dashboard.sweeps.request import launch_best_with_seeds
+from dashboard.studies.sweep_request import launch_best_with_seeds
 from dashboard.views.launch import code
 from db import acting
 from db.alerts import alerts, events
-from db.sweeps import sweeps
+from db.studies import studies
 from domain.alerts.judgement import RunEvent
 from domain.people.rights import Denied
 from domain.people.roles import Role
@@ -145,10 +145,10 @@ def test_the_best_of_a_sweep_is_launched_again_without_the_values_of_its_person(
     plan = SweepPlan.model_validate({"parameters": {"lr": {"values": [0.1]}}, "metric": "loss"})
     spec = RunSpec(target="image_classifier", gpus_per_node=1, project=OPEN, env=VALUES)
     with as_person(lab, "mia"):
-        sweep_id = sweeps.create(lab.service.store, spec, plan, lab.service.clock())
-    wait_for(lambda: sweeps.sweep(lab.service.store, sweep_id).trials, "the dashboard to launch the trial")
+        sweep_id = studies.create(lab.service.store, spec, plan, lab.service.clock())
+    wait_for(lambda: studies.study(lab.service.store, sweep_id, SweepPlan).trials, "the dashboard to launch the trial")
     with as_person(lab, "mia"):
-        sweep = sweeps.sweep(lab.service.store, sweep_id)
+        sweep = studies.study(lab.service.store, sweep_id, SweepPlan)
         assert len(launch_best_with_seeds(lab.service, sweep, sweep.trials[0])) == 3
     with as_person(lab, "max"), pytest.raises(InvalidRequest, match="placeholder of a hidden value"):
         launch_best_with_seeds(lab.service, sweep, sweep.trials[0])

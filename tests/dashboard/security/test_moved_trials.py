@@ -8,11 +8,11 @@ from typing import Any, NamedTuple
 import pytest
 
 from cli import main
-from db.models import Sweep, new_id
+from db.models import Study, new_id
 from db.runs import run_requests
 from db.runs.run_requests import NewTrial, submit
-from db.sweeps import trials
-from db.sweeps.trials import Result
+from db.studies import trials
+from db.studies.trials import Result
 from domain.sweeps import SweepPlan
 from tests.dashboard.running import Running
 from tests.dashboard.security.lab import OPEN, PEOPLE, SECRET, Lab
@@ -47,7 +47,7 @@ def swept(dashboard: Running, monkeypatch: pytest.MonkeyPatch) -> Swept:
     sweep_id, now, plan = new_id(), lab.service.clock(), PLAN.model_dump(mode="json")
     both = {"spec": lab.spec(OPEN).model_dump(mode="json"), "by": lab.things[0].by}
     with lab.service.store.write() as session:  # ended at once: otherwise the dashboard might launch its trials
-        session.add(Sweep(id=sweep_id, plan=plan, created_at=now, ended_at=now, **both))
+        session.add(Study(id=sweep_id, kind=PLAN.kind, plan=plan, created_at=now, ended_at=now, **both))
     with lab.acting(lab.things[0]):
         runs = [_trial(lab, NewTrial(sweep_id, number, {"lr": rate})) for number, rate in enumerate(RATES)]
     moved = dashboard.http.patch(f"/api/runs/{runs[MOVED]}", json={"project": SECRET})
@@ -58,7 +58,7 @@ def swept(dashboard: Running, monkeypatch: pytest.MonkeyPatch) -> Swept:
 def _trial(lab: Lab, trial: NewTrial) -> str:
     run_id = submit(lab.service.store, lab.spec(OPEN), lab.service.clock(), part_of=trial)
     result = Result("succeeded", LOSSES[trial.number], None, 0.5)
-    trials.settle(lab.service.store, trial.sweep_id, trial.number, result)
+    trials.settle(lab.service.store, trial.study_id, trial.number, result)
     return run_id
 
 

@@ -18,19 +18,20 @@ from sqlalchemy import update
 from dashboard.app.server import create_app
 from dashboard.service.service import Service
 from dashboard.settings import Settings
-from db.models import Attempt, Membership, ScalingStudy
+from db.models import Attempt, Membership
 from db.people import projects
 from db.people.ownership import DEFAULT_PROJECT
-from db.scaling import studies
-from db.sweeps import sweeps
+from db.studies import studies
+from db.studies.studies import SweepView
 from domain.assignments import Assignment
 from domain.people.references import Named, references_in
 from domain.people.roles import Role
+from domain.scaling.plan import ScalingPlan
 from domain.spec import RunSpec
 from domain.sweeps import SweepPlan
 from tests.dashboard.persons import browser_of, person
 from tests.dashboard.running import Running, running, wait_for
-from tests.dashboard.security.lab import OPEN, PEOPLE, POINT, SECRET, Lab, Things
+from tests.dashboard.security.lab import OPEN, PEOPLE, SCALING, SECRET, Lab, Things
 from tests.dashboard.security.references import UNMARKED, fields_of, unread
 
 OUTSIDERS = ["member, whose the objects are", "base admin", "token for the open project"]
@@ -222,9 +223,15 @@ def test_insiders_use_all_of_it(own: Lab) -> None:
 
 
 def test_a_sweep_ends_when_what_it_names_is_hidden_from_its_person(own: Lab) -> None:
-    sweep_id = as_stored(own, own.things[0], lambda now, plan, spec: sweeps.create(own.service.store, spec, plan, now))
-    ended = wait_for(lambda: (one := sweeps.sweep(own.service.store, sweep_id)).ended_at and one, "the sweep to end")
+    sweep_id = as_stored(own, own.things[0], lambda now, plan, spec: studies.create(own.service.store, spec, plan, now))
+    ended = ended_sweep(own, sweep_id)
     assert ended.trials == [] and f"Ended: resume: there is no run '{private(own).run}'" in str(ended.message)
+
+
+def ended_sweep(lab: Lab, sweep_id: str) -> SweepView:
+    """The sweep, once it has ended."""
+    store = lab.service.store
+    return wait_for(lambda: (one := studies.study(store, sweep_id, SweepPlan)).ended_at and one, "the sweep to end")
 
 
 def as_stored(lab: Lab, things: Things, create: Any) -> str:
@@ -242,14 +249,14 @@ def test_a_sweep_goes_on_while_its_person_sees_what_it_names_and_ends_with_that(
     made = browser_of(own.dashboard, member).post("/api/sweeps", json=body)
     assert made.status_code == 201, made.text
     sweep_id = made.json()["id"]
-    (trial,) = wait_for(lambda: sweeps.sweep(store, sweep_id).trials, "the first trial")
+    (trial,) = wait_for(lambda: studies.study(store, sweep_id, SweepPlan).trials, "the first trial")
     assert trial.run_id and own.dashboard.run(trial.run_id)["by"] == "flo"
     with store.write() as session:
         session.delete(session.get_one(Membership, ("flo", SECRET)))
     own.service.identities.forget()
     own.service.stop(trial.run_id)
     finish(own, trial.run_id)
-    ended = wait_for(lambda: (one := sweeps.sweep(store, sweep_id)).ended_at and one, "the sweep to end")
+    ended = ended_sweep(own, sweep_id)
     assert len(ended.trials) == 1 and "there is no run" in str(ended.message)
 
 
@@ -263,23 +270,22 @@ def finish(lab: Lab, run_id: str) -> None:
 def test_a_study_launches_nothing_that_is_hidden_from_its_person(own: Lab) -> None:
     study_id = as_stored(
         own, own.things[0],
-        lambda now, _, spec: studies.create(own.service.store, spec, "weak", 10, [dict(POINT)], now),
+        lambda now, _, spec: studies.create(own.service.store, spec, SCALING, now),
     )  # fmt: skip
-    wait_for(lambda: studies.study(own.service.store, study_id).ended_at, "the study to end")
-    with own.service.store.read() as session:
-        (point,) = session.get_one(ScalingStudy, study_id).points
-    assert "there is no run" in point["problem"]
+    wait_for(lambda: studies.study(own.service.store, study_id, ScalingPlan).ended_at, "the study to end")
+    study = studies.study(own.service.store, study_id, ScalingPlan)
+    assert study.trials == [] and "Ended: resume: there is no run" in str(study.message)
 
 
 def test_a_trial_that_was_moved_out_of_sight_is_not_stopped_by_its_sweep(own: Lab) -> None:
     headers = own.headers(PEOPLE["member, whose the objects are"])
     made = own.dashboard.http.post("/api/sweeps", json={"spec": spec()} | PLAN, headers=headers)
     sweep_id = made.json()["id"]
-    (trial,) = wait_for(lambda: sweeps.sweep(own.service.store, sweep_id).trials, "the trial")
+    (trial,) = wait_for(lambda: studies.study(own.service.store, sweep_id, SweepPlan).trials, "the trial")
     assert own.dashboard.http.patch(f"/api/runs/{trial.run_id}", json={"project": SECRET}).status_code == 200
     assert own.dashboard.http.post(f"/api/sweeps/{sweep_id}/stop", headers=headers).status_code == 200
     later = own.dashboard.http.post("/api/sweeps", json={"spec": spec()} | PLAN, headers=headers).json()["id"]
-    wait_for(lambda: sweeps.sweep(own.service.store, later).trials, "the conductor to have come by twice")
+    wait_for(lambda: studies.study(own.service.store, later, SweepPlan).trials, "the conductor to have come by twice")
     assert own.dashboard.run(str(trial.run_id))["state"] != "stopped"
 
 

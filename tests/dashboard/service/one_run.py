@@ -18,12 +18,12 @@ from db.alerts import actions, alerts
 from db.checkpoints import checkpoint_reports
 from db.findings import findings
 from db.lookups import has_devices
-from db.models import Attempt, Checkpoint, Run, RunTag, SharedLink, SweepTrial, Task
+from db.models import Attempt, Checkpoint, Run, RunTag, SharedLink, StudyTrial, Task
 from db.nodes.node_reports import register_node
 from db.runs import deletion, run_requests, shared_links
 from db.runs.run_requests import NewTrial
 from db.scheduling import queue_placement
-from db.sweeps import sweeps, trials
+from db.studies import studies, trials
 from db.tasks import desired_state, task_reports
 from domain.alerts.judgement import RunEvent
 from domain.alerts.rules import Act, AlertAction, RateChange
@@ -51,7 +51,7 @@ class Lab:
         service.store.alone = lambda *names: nullcontext()  # type: ignore[method-assign]
         # One thread does both requests: it would wait for the turn of the scheduler that it has itself.
         self.node_id = register_node(self.store, facts(slots=SLOTS), None, service.clock() + HEARD_FOR_S).node_id
-        self.sweep_id = sweeps.create(self.store, SPEC, PLAN, service.clock())
+        self.sweep_id = studies.create(self.store, SPEC, PLAN, service.clock())
         act = AlertAction(Act.END)
         alert_id = alerts.create(self.store, "failed", "browser", None, 0.0, action=act)
         self.alert = alerts.alert(self.store, alert_id)
@@ -252,7 +252,7 @@ class Facts:
             fences = [attempt.fence for attempt in attempts]
             held = select(Task.devices).join(Attempt).where(Task.fence.in_(fences), has_devices())
             checkpoints = session.scalars(select(Checkpoint).where(Checkpoint.fence.in_(fences)))
-            trial = session.get_one(SweepTrial, (one.lab.sweep_id, one.trial))
+            trial = session.get_one(StudyTrial, (one.lab.sweep_id, one.trial))
             return cls(
                 (run.name, run.project, run.deleted_at is not None) if run else None,
                 sorted(session.scalars(select(RunTag.tag).filter_by(run_id=one.run_id))),

@@ -12,8 +12,9 @@ from dashboard.alerts.request import AlertRequest, create
 from db.alerts import alerts
 from db.runs import run_list
 from db.runs.run_list import RunSelection
-from db.sweeps import sweeps
+from db.studies import studies
 from db.trouble import Trouble
+from domain.sweeps import SweepPlan
 from domain.text.formats import as_text
 from domain.views import RunView
 from tests.dashboard.alerts.conftest import patience
@@ -67,7 +68,7 @@ def test_a_sweep_is_not_stopped(pages: Pages) -> None:
     page = pages.open("sweeps", id=sweep_id)
     make_read_only(pages.service.store, True)
     assert NOTHING in [toast.value for toast in clicked(page, "Stop").toast]
-    assert sweeps.sweep(pages.service.store, sweep_id).stop_requested_at is None
+    assert studies.study(pages.service.store, sweep_id, SweepPlan).stop_requested_at is None
 
 
 def listed(pages: Pages) -> list[RunView]:

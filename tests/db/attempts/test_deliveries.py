@@ -11,10 +11,10 @@ from db.checkpoints import checkpoint_reports
 from db.exceptions import Superseded, WrongState
 from db.findings import findings
 from db.runs import deletion, run_queries, run_requests
-from db.runs.run_requests import NewTrial, StudyPoint
-from db.scaling import studies
-from db.sweeps import sweeps
+from db.runs.run_requests import NewTrial
+from db.studies import studies
 from domain.messages import Delivery, Reason, State
+from domain.scaling.plan import PlannedPoint, ScalingPlan
 from domain.spec import RunSpec
 from domain.sweeps import SweepPlan
 from tests.db.attempts.offers import offer, store_checkpoint
@@ -158,13 +158,13 @@ def test_a_checkpoint_is_not_missing_while_it_is_on_its_way(cluster):
 def test_a_trial_has_its_result_once_its_points_have_arrived(cluster):
     plan = SweepPlan.model_validate({"parameters": {"lr": {"values": [0.1]}}, "metric": "val/loss"})
     spec = RunSpec(target="image_classifier", gpus_per_node=1)
-    sweep_id = sweeps.create(cluster.store, spec, plan, cluster.now)
+    sweep_id = studies.create(cluster.store, spec, plan, cluster.now)
     run_requests.submit(cluster.store, spec, cluster.now, part_of=NewTrial(sweep_id, 0, {"lr": 0.1}))
     cluster.place()
     fence = fail(cluster, LEFT.model_copy(update={"has_points": True}))
 
     def state():
-        return sweeps.sweep(cluster.store, sweep_id).trials[0].run_state
+        return studies.study(cluster.store, sweep_id, SweepPlan).trials[0].run_state
 
     assert state() == State.STOPPING
     cluster.report(fence, "failed", delivery=LEFT)
@@ -173,13 +173,15 @@ def test_a_trial_has_its_result_once_its_points_have_arrived(cluster):
 
 def test_a_run_of_a_study_is_measured_once_its_points_have_arrived(cluster):
     spec = RunSpec(target="image_classifier", gpus_per_node=1)
-    study_id = studies.create(cluster.store, spec, "strong", 20, [{"kind": "cpu"}], cluster.now)
-    run_requests.submit(cluster.store, spec, cluster.now, part_of=StudyPoint(study_id, 0))
+    point = PlannedPoint(devices=1, nodes=1, strategy="ddp", kind="cpu", changes={})
+    plan = ScalingPlan(mode="strong", steps=20, points=[point])
+    study_id = studies.create(cluster.store, spec, plan, cluster.now)
+    run_requests.submit(cluster.store, spec, cluster.now, part_of=NewTrial(study_id, 0, {"point": 0}))
     cluster.place()
     fence = fail(cluster, LEFT.model_copy(update={"has_points": True}))
-    assert studies.study(cluster.store, study_id).runs[0].state == State.STOPPING
+    assert studies.study(cluster.store, study_id, ScalingPlan).trials[0].run_state == State.STOPPING
     cluster.report(fence, "failed", delivery=LEFT)
-    assert studies.study(cluster.store, study_id).runs[0].state == State.FAILED
+    assert studies.study(cluster.store, study_id, ScalingPlan).trials[0].run_state == State.FAILED
 
 
 def test_alerts_judge_curves_that_still_arrive(cluster):

@@ -15,9 +15,8 @@ from db.people import accounts, projects, users
 from db.people.ownership import ObjectKind
 from db.people.permission import permit
 from db.runs import run_requests, shared_links
-from db.scaling import studies
 from db.search import saved_views
-from db.sweeps import sweeps
+from db.studies import studies
 from domain.people.rights import Denied, rights_of_owner
 from domain.people.roles import Action, Role
 from domain.search.parser import NamedView
@@ -32,14 +31,12 @@ PLAN = SweepPlan.model_validate({"parameters": {"lr": {"values": [0.1]}}, "metri
 ABSENT = "zzzzzzzzzz"
 MAKE: dict[ObjectKind, Callable[[Store], str]] = {
     ObjectKind.RUN: lambda store: run_requests.submit(store, SPEC, 2.0),
-    ObjectKind.SWEEP: lambda store: sweeps.create(store, SPEC, PLAN, 2.0),
-    ObjectKind.STUDY: lambda store: studies.create(store, SPEC, "strong", 50, [{"gpus": 1}], 2.0),
+    ObjectKind.STUDY: lambda store: studies.create(store, SPEC, PLAN, 2.0),
     ObjectKind.ALERT: lambda store: alerts.create(store, "failed", "browser", None, 2.0, project="vision"),
     ObjectKind.LINK: lambda store: shared_links.make(store, [run_requests.submit(store, SPEC, 2.0)], 7, 2.0)[0].id,
 }
 CHANGE: dict[ObjectKind, Callable[[Store, str], object]] = {
     ObjectKind.RUN: lambda store, run_id: run_requests.request_stop(store, run_id, 3.0),
-    ObjectKind.SWEEP: lambda store, sweep_id: sweeps.request_stop(store, sweep_id, 3.0),
     ObjectKind.STUDY: lambda store, study_id: studies.request_stop(store, study_id, 3.0),
     ObjectKind.ALERT: alerts.remove,
     ObjectKind.LINK: lambda store, link_id: shared_links.revoke(store, link_id, 3.0),

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 
 from domain.messages import State
@@ -9,18 +11,10 @@ from domain.performance.phases import BESIDES, PHASES, PhaseTotals
 from domain.performance.slow_ranks import SlowRank
 from domain.scaling import measurement
 from domain.scaling.judgement import judge
-from domain.scaling.measurement import (
-    Layout,
-    RunFigures,
-    StudyAction,
-    StudyRun,
-    Window,
-    is_steady,
-    layout,
-    next_action,
-    spread,
-)
+from domain.scaling.measurement import RunFigures, Window, is_steady, spread
+from domain.scaling.plan import Layout, PlannedPoint, ScalingPlan, layout, next_actions
 from domain.scaling.points import MeasuredPoint, limit_against, limit_alone, mean_step
+from domain.studies import StudyAction, Trial
 
 STEP = {"data_s": 0.01, "forward_s": 0.03, "backward_s": 0.05, "optimizer_s": 0.01}
 
@@ -75,39 +69,54 @@ def test_a_point_is_repeated_until_its_runs_agree() -> None:
     assert not is_steady([figures(), figures(11.0)]) and not is_steady([])
 
 
-def run(name: str, state: State, **more) -> StudyRun:
-    return StudyRun(name, state, **more)
+Made = tuple[Trial, RunFigures | None]
 
 
-DONE = run("a", State.SUCCEEDED, figures=figures())
-NOISY = run("b", State.SUCCEEDED, figures=figures(jitter=0.2))
-OTHER = run("d", State.SUCCEEDED, figures=figures(13.0))
-TRAINS = run("c", State.RUNNING)
+def run(state: State | None, figures: RunFigures | None = None, **more) -> Made:
+    return Trial(0, "run", state, **more), figures
+
+
+DONE = run(State.SUCCEEDED, figures())
+NOISY = run(State.SUCCEEDED, figures(jitter=0.2))
+OTHER = run(State.SUCCEEDED, figures(13.0))
+TRAINS = run(State.RUNNING)
+ENOUGH = {"last_step": 120, "logged_s": 5.0}
+FAILED, SHORT, STOPPED = run(State.FAILED), run(State.SUCCEEDED), run(State.STOPPED)
+REFUSED = (Trial(0, None, None, state="failed"), None)
+DELETED = (Trial(0, None, None), None)
 
 
 @pytest.mark.parametrize(
     ("points", "is_stopped", "action"),
     [
         ([[], []], False, StudyAction("launch", 0)),
-        ([[TRAINS], []], False, StudyAction("wait")),
-        ([[run("c", State.RUNNING, has_enough=True)], []], False, StudyAction("stop", run_id="c")),
-        ([[run("c", State.RUNNING, has_enough=True, is_stopping=True)]], False, StudyAction("wait")),
+        ([[TRAINS], []], False, None),
+        ([[run(State.RUNNING, **ENOUGH)], []], False, StudyAction("stop", 0)),
+        ([[run(State.RUNNING, **ENOUGH | {"last_step": 119})], []], False, None),
+        ([[run(State.RUNNING, **ENOUGH | {"logged_s": 4.9})], []], False, None),
+        ([[run(State.RUNNING, **ENOUGH, is_stopping=True)]], False, None),
         ([[NOISY], []], False, StudyAction("launch", 0)),
         ([[NOISY, OTHER], []], False, StudyAction("launch", 0)),
         ([[NOISY, OTHER, NOISY, OTHER], []], False, StudyAction("launch", 0)),
         ([[NOISY, OTHER, NOISY, OTHER, NOISY], []], False, StudyAction("launch", 1)),
-        ([[run("f", State.FAILED)], []], False, StudyAction("launch", 1)),
-        ([None, []], False, StudyAction("launch", 1)),
-        ([[DONE], [run("f", State.FAILED)]], False, StudyAction("end")),
-        ([[run("s", State.SUCCEEDED)], []], False, StudyAction("end")),
-        ([[DONE], [run("s", State.SUCCEEDED)], []], False, StudyAction("end")),
-        ([[run("s", State.STOPPED)], []], False, StudyAction("launch", 1)),
-        ([[DONE], [TRAINS]], True, StudyAction("stop", run_id="c")),
+        ([[FAILED], []], False, StudyAction("launch", 1)),
+        ([[REFUSED], []], False, StudyAction("launch", 1)),
+        ([[DELETED], []], False, StudyAction("launch", 0)),
+        ([[DONE], [FAILED]], False, StudyAction("end")),
+        ([[SHORT], []], False, StudyAction("end")),
+        ([[DONE], [SHORT], []], False, StudyAction("end")),
+        ([[STOPPED], []], False, StudyAction("launch", 1)),
+        ([[DONE], [TRAINS]], True, StudyAction("stop", 1)),
         ([[DONE], []], True, StudyAction("end")),
     ],
 )
-def test_runs_follow_one_another(points, is_stopped, action) -> None:
-    assert next_action(points, is_stopped) == action
+def test_runs_follow_one_another(points: list[list[Made]], is_stopped: bool, action: StudyAction | None) -> None:
+    planned = PlannedPoint(devices=1, nodes=1, strategy="ddp", kind="cpu", changes={})
+    plan = ScalingPlan(mode="weak", steps=100, points=[planned] * len(points))
+    made = [(replace(trial, params={"point": at}), own) for at, of in enumerate(points) for trial, own in of]
+    trials = [replace(trial, number=number) for number, (trial, _) in enumerate(made)]
+    by_number = {number: own for number, (_, own) in enumerate(made)}
+    assert next_actions(plan, trials, by_number, is_stopped) == ([action] if action else [])
 
 
 def point(devices: int, *runs: RunFigures, **more) -> MeasuredPoint:

@@ -12,11 +12,10 @@ from hypothesis import strategies as st
 from pydantic import ValidationError
 
 from domain.messages import State
+from domain.studies import StudyAction, Trial
 from domain.sweeps import (
-    SweepAction,
     SweepPlan,
     SweptParameter,
-    Trial,
     next_actions,
     passes,
     pruned_message,
@@ -104,28 +103,25 @@ def carried_out(sweep: SweepPlan, curves: list[list[float]], devices: int, order
     raise AssertionError("the sweep never ended")
 
 
-def act(trials: list[Trial], action: SweepAction) -> None:
+def act(trials: list[Trial], action: StudyAction) -> None:
     if action.kind == "launch":
         trials.append(Trial(action.number, "run", State.QUEUED))
         return
     trial = trials[action.number]
     changes: dict[str, object] = {
-        "settle": {"is_settled": True, "value": (*trial.rung_values, 0.0)[-1]},
+        "settle": {"state": str(trial.run_state), "value": (*trial.rung_values, 0.0)[-1]},
         "pass": {"rung": trial.rung + 1},
-        "prune": {"pruned_at": sweep_step(trial.rung), "is_stopping": True},
+        "prune": {"pruned_at": action.step},
+        "stop": {"is_stopping": True},
         "promote": {
             "rung": trial.rung + 1,
             "pruned_at": None,
-            "is_settled": False,
+            "state": None,
             "run_state": State.QUEUED,
             "is_stopping": False,
         },
     }[action.kind]
     trials[action.number] = replace(trial, **changes)
-
-
-def sweep_step(rung: int) -> int:
-    return 100 * 3**rung
 
 
 def advanced(trial: Trial, curve: list[float]) -> Trial:
@@ -150,22 +146,22 @@ def test_a_pruned_trial_is_told_with_what_it_would_have_needed() -> None:
 
 def test_a_trial_pruned_before_a_restart_is_stopped_after_it() -> None:
     live = Trial(0, "run", State.RUNNING, rung_values=(0.5,), pruned_at=100)
-    assert next_actions(plan(trials=1), [live], False) == [SweepAction("stop", 0)]
+    assert next_actions(plan(trials=1), [live], False) == [StudyAction("stop", 0)]
     assert next_actions(plan(trials=1), [replace(live, is_stopping=True)], False) == []
 
 
 def test_only_successive_halving_promotes_and_not_beyond_the_limit() -> None:
-    settled = {"is_settled": True, "value": 0.5, "rung_values": (0.5,)}
+    settled = {"state": "pruned", "value": 0.5, "rung_values": (0.5,)}
     trials = [
         Trial(0, "run", State.STOPPED, pruned_at=100, **settled),
         *(Trial(n, "run", State.STOPPED, pruned_at=100, **settled | {"rung_values": (0.9,)}) for n in (1, 2)),
     ]
-    assert next_actions(plan(), trials, False) == [SweepAction("promote", 0)]
-    assert next_actions(plan("median"), trials, False) == [SweepAction("end")]
+    assert next_actions(plan(), trials, False) == [StudyAction("promote", 0)]
+    assert next_actions(plan("median"), trials, False) == [StudyAction("end")]
     limited = next_actions(plan(max_device_hours=1.0), trials, False, 1.0)
     assert [(action.kind, bool(action.message)) for action in limited] == [("end", True)]
     deleted = [replace(trials[0], run_id=None, run_state=None), *trials[1:]]
-    assert next_actions(plan(), deleted, False) == [SweepAction("end")]
+    assert next_actions(plan(), deleted, False) == [StudyAction("end")]
 
 
 def test_rungs_are_a_factor_apart() -> None:

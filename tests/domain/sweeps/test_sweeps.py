@@ -6,11 +6,10 @@ import pytest
 from pydantic import ValidationError
 
 from domain.messages import State
+from domain.studies import StudyAction, Trial
 from domain.sweeps import (
     DEFAULT_TRIALS,
-    SweepAction,
     SweepPlan,
-    Trial,
     best_number,
     next_actions,
     parameter_of,
@@ -25,8 +24,8 @@ def plan(*texts: str, **more) -> SweepPlan:
     return SweepPlan.model_validate({"parameters": given, "metric": "val/loss"} | more)
 
 
-def trial(number: int, state: State | None, **more) -> Trial:
-    return Trial(number, f"run{number}", state, **more)
+def trial(number: int, run_state: State | None, **more) -> Trial:
+    return Trial(number, f"run{number}", run_state, **more)
 
 
 @pytest.mark.parametrize(
@@ -79,9 +78,9 @@ def test_the_search_fits_the_parameters() -> None:
 
 def test_trials_are_launched_until_one_waits_in_the_queue() -> None:
     grid = plan("lr=1,2,3,4")
-    assert next_actions(grid, [], False) == [SweepAction("launch", 0)]
+    assert next_actions(grid, [], False) == [StudyAction("launch", 0)]
     running = [trial(0, State.RUNNING)]
-    assert next_actions(grid, running, False) == [SweepAction("launch", 1)]
+    assert next_actions(grid, running, False) == [StudyAction("launch", 1)]
     assert next_actions(grid, [*running, trial(1, State.QUEUED)], False) == []
     assert next_actions(plan("lr=1,2,3,4", parallel=1), running, False) == []
 
@@ -89,35 +88,35 @@ def test_trials_are_launched_until_one_waits_in_the_queue() -> None:
 def test_an_ended_trial_is_settled_before_anything_is_launched() -> None:
     ended = [trial(0, State.FAILED), trial(1, None), trial(2, State.RUNNING)]
     assert next_actions(plan("lr=1,2,3,4"), ended, False) == [
-        SweepAction("settle", 0),
-        SweepAction("settle", 1),
+        StudyAction("settle", 0),
+        StudyAction("settle", 1),
     ]
 
 
 def test_a_sweep_ends_when_its_last_trial_has_and_a_stop_ends_the_live_ones() -> None:
-    settled = trial(0, State.SUCCEEDED, is_settled=True, value=1.0)
+    settled = trial(0, State.SUCCEEDED, state="ended", value=1.0)
     live = trial(1, State.RUNNING)
     stopping = trial(1, State.RUNNING, is_stopping=True)
     assert next_actions(plan(), [settled, live], False) == []
-    assert next_actions(plan(), [settled, live], True) == [SweepAction("stop", 1)]
+    assert next_actions(plan(), [settled, live], True) == [StudyAction("stop", 1)]
     assert next_actions(plan(), [settled, stopping], True) == []
-    assert next_actions(plan(), [settled, trial(1, State.FAILED, is_settled=True)], False) == [SweepAction("end")]
-    assert next_actions(plan(), [], True) == [SweepAction("end")]
+    assert next_actions(plan(), [settled, trial(1, State.FAILED, state="ended")], False) == [StudyAction("end")]
+    assert next_actions(plan(), [], True) == [StudyAction("end")]
 
 
 def test_a_metric_that_nobody_logs_ends_the_sweep() -> None:
-    settled = [trial(number, State.SUCCEEDED, is_settled=True) for number in range(3)]
+    settled = [trial(number, State.SUCCEEDED, state="ended") for number in range(3)]
     (action,) = next_actions(plan("lr=1,2,3,4"), settled, False)
     assert action.kind == "end" and "without a value of val/loss" in str(action.message)
-    with_one = [*settled[:2], trial(2, State.SUCCEEDED, is_settled=True, value=1.0)]
-    assert next_actions(plan("lr=1,2,3,4"), with_one, False) == [SweepAction("launch", 3)]
+    with_one = [*settled[:2], trial(2, State.SUCCEEDED, state="ended", value=1.0)]
+    assert next_actions(plan("lr=1,2,3,4"), with_one, False) == [StudyAction("launch", 3)]
 
 
 def test_a_limit_of_device_hours_stops_the_live_trials_and_ends_the_sweep() -> None:
     grid = plan("lr=1,2,3,4", max_device_hours=2)
-    live, settled = trial(0, State.RUNNING), trial(0, State.STOPPED, is_settled=True, value=1.0)
-    assert next_actions(grid, [live], False, 1.9) == [SweepAction("launch", 1)]
-    assert next_actions(grid, [live], False, 2.0) == [SweepAction("stop", 0)]
+    live, settled = trial(0, State.RUNNING), trial(0, State.STOPPED, state="ended", value=1.0)
+    assert next_actions(grid, [live], False, 1.9) == [StudyAction("launch", 1)]
+    assert next_actions(grid, [live], False, 2.0) == [StudyAction("stop", 0)]
     (action,) = next_actions(grid, [settled], False, 2.1)
     assert (action.kind, action.message) == ("end", "The limit of 2 device-hours was reached after 1 trial.")
 

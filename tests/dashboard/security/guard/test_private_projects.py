@@ -16,15 +16,15 @@ from db.alerts import alerts, events
 from db.exceptions import NoSuch
 from db.models import Membership, User
 from db.runs import shared_links
-from db.scaling import studies
 from db.search import saved_views
-from db.sweeps import sweeps
+from db.studies import studies
 from domain.alerts.rules import Act, AlertAction
 from domain.people.rights import Denied
+from domain.scaling.plan import ScalingPlan
 from domain.sweeps import SweepPlan
 from tests.dashboard.persons import browser_of
 from tests.dashboard.running import Running
-from tests.dashboard.security.lab import OPEN, PEOPLE, POINT, SECRET, Lab, Person, Things
+from tests.dashboard.security.lab import OPEN, PEOPLE, SCALING, SECRET, Lab, Person, Things
 from tests.end_to_end.product import wait_for
 
 MIA, VIC = PEOPLE["member, whose the objects are"], PEOPLE["viewer"]
@@ -150,13 +150,12 @@ def test_sweep_and_study_end_when_their_person_may_no_longer_launch(lab: Lab) ->
     plan = SweepPlan.model_validate({"parameters": {"lr": {"values": [0.1]}}, "metric": "loss"})
     with lab.acting(things):
         demote(lab, "mia", "viewer")  # before the dashboard itself could launch what follows
-        sweep_id = sweeps.create(store, lab.spec(OPEN), plan, now)
-        study_id = studies.create(store, lab.spec(OPEN), "weak", 10, [POINT], now)
+        sweep_id = studies.create(store, lab.spec(OPEN), plan, now)
+        study_id = studies.create(store, lab.spec(OPEN), SCALING, now)
     launched = len(lab.dashboard.http.get("/api/runs").json())
-    wait_for(lambda: sweeps.sweep(store, sweep_id).ended_at, "the sweep to end")
-    wait_for(lambda: studies.study(store, study_id).ended_at, "the study to end")
-    assert sweeps.sweep(store, sweep_id).message == "Ended: mia may no longer launch in this project."
-    assert studies.study(store, study_id).points[0]["problem"] == "mia may no longer launch in this project."
+    for one, kind in ((sweep_id, SweepPlan), (study_id, ScalingPlan)):
+        wait_for(lambda one=one, kind=kind: studies.study(store, one, kind).ended_at, "the study to end")
+        assert studies.study(store, one, kind).message == "Ended: mia may no longer launch in this project."
     assert len(lab.dashboard.http.get("/api/runs").json()) == launched
 
 
@@ -262,7 +261,7 @@ def test_pages_change_nothing_of_others_either(lab: Lab) -> None:
     for things, refusal in ((foreign, Denied), (hidden, NoSuch)):
         with lab.acting(open_things(lab, "mia")):
             for act in (
-                lambda things=things: sweeps.request_stop(store, things.sweep, now),
+                lambda things=things: studies.request_stop(store, things.sweep, now),
                 lambda things=things: studies.request_stop(store, things.study, now),
                 lambda things=things: events.record_test(store, things.alert, now),
                 lambda things=things: alerts.remove(store, things.alert),

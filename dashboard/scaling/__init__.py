@@ -1,1 +1,0 @@
-"""Scaling studies: from a request to runs, and from runs to points and a verdict."""

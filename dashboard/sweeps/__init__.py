@@ -1,1 +1,0 @@
-"""Sweeps: from a request to runs, and from the runs to the best trial."""

@@ -1,0 +1,1 @@
+"""Studies, sweeps and scaling studies, with their trials and the figures of those."""
