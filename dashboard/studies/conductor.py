@@ -26,7 +26,7 @@ from domain.studies import StudyAction
 from domain.sweeps import SweepPlan
 
 
-class Kind(NamedTuple):
+class Steps(NamedTuple):
     """What differs between the kinds of studies."""
 
     next_actions: Callable[[Service, StudyView[Any]], list[StudyAction]]
@@ -36,9 +36,9 @@ class Kind(NamedTuple):
     """Returns the spec of a trial. Raises InvalidRequest, ValidationError."""
 
 
-KINDS: dict[type[AnyPlan], Kind] = {
-    SweepPlan: Kind(sweep_trials.next_actions, sweep_trials.new_params, sweep_trials.spec),
-    ScalingPlan: Kind(scaling_points.next_actions, scaling_points.new_params, scaling_points.spec),
+STEPS_OF: dict[type[AnyPlan], Steps] = {
+    SweepPlan: Steps(sweep_trials.next_actions, sweep_trials.new_params, sweep_trials.spec),
+    ScalingPlan: Steps(scaling_points.next_actions, scaling_points.new_params, scaling_points.spec),
 }
 
 
@@ -57,7 +57,7 @@ class StudyConductor:
                 self._conduct(self._permitted(study))
 
     def _conduct(self, study: StudyView[Any]) -> None:
-        for action in KINDS[type(study.plan)].next_actions(self._service, study):
+        for action in STEPS_OF[type(study.plan)].next_actions(self._service, study):
             if action.kind == "launch":
                 self._launch(study, action.number)
             elif action.kind == "stop":
@@ -82,11 +82,11 @@ class StudyConductor:
         return replace(study, stop_requested_at=now)
 
     def _launch(self, study: StudyView[Any], number: int) -> None:
-        kind = KINDS[type(study.plan)]
-        trial = NewTrial(study.id, len(study.all_trials), kind.new_params(study, number))
+        steps = STEPS_OF[type(study.plan)]
+        trial = NewTrial(study.id, len(study.all_trials), steps.new_params(study, number))
         try:
             with acting.acting(self._rights(study)):
-                self._service.launch(kind.spec(study, trial.params), part_of=trial)
+                self._service.launch(steps.spec(study, trial.params), part_of=trial)
         except (Denied, NoSuchReference) as refusal:
             self._refused(study, str(refusal))
         except (InvalidRequest, ValidationError) as error:

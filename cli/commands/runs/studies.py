@@ -48,7 +48,7 @@ def with_options_of_launch(besides: Collection[str]) -> Callable[[Callable[..., 
     return decorate
 
 
-class Kind(NamedTuple):
+class StudyCommand(NamedTuple):
     """What differs between `sweep` and `scale`."""
 
     command: str
@@ -58,7 +58,7 @@ class Kind(NamedTuple):
     """Prints one, for people or as JSON."""
 
 
-def request(kind: Kind, options: dict[str, Any], body: Callable[[ServerClient], dict[str, Any]]) -> None:
+def request(kind: StudyCommand, options: dict[str, Any], body: Callable[[ServerClient], dict[str, Any]]) -> None:
     """Start a study and show it, with `--wait` its end; or show or stop the one that the arguments name.
 
     Raises CommandFailed for a study that was waited for and did not succeed."""
@@ -75,7 +75,7 @@ def request(kind: Kind, options: dict[str, Any], body: Callable[[ServerClient], 
         raise CommandFailed(f"{kind.noun} {study['id']} {study['state']}.")
 
 
-def _existing(server: ServerClient, kind: Kind, action: str, ids: list[str]) -> Any:
+def _existing(server: ServerClient, kind: StudyCommand, action: str, ids: list[str]) -> Any:
     """Return the document that `show` or `stop` names, after its stop was requested. Raises CommandFailed."""
     command, noun = kind.command, kind.noun.lower()
     if len(ids) != 1:
@@ -86,7 +86,7 @@ def _existing(server: ServerClient, kind: Kind, action: str, ids: list[str]) -> 
     return server.post(f"{document}/stop") if action == "stop" else server.get(document)
 
 
-def _wait_until_ended(server: ServerClient, kind: Kind, study_id: str) -> dict[str, Any]:
+def _wait_until_ended(server: ServerClient, kind: StudyCommand, study_id: str) -> dict[str, Any]:
     """Poll until it has ended and return it, retrying while the dashboard is away. Raises CommandFailed."""
     try:
         while True:
@@ -180,7 +180,7 @@ def sweep(
         plan |= {"max_device_hours": max_device_hours, "early_stop": early_stop, "first_rung": first_rung}
         return plan | {"spec": _with_code(server, {"dry_run": False} | context.params)}
 
-    request(Kind("sweep", "Sweep", "/api/sweeps", show_sweep), options, body)
+    request(StudyCommand("sweep", "Sweep", "/api/sweeps", show_sweep), options, body)
 
 
 def _metric(metric: str | None) -> str:
@@ -270,7 +270,7 @@ def scale(
         numbers = {"gpus": numbers_in(gpus, "gpus"), "global_batches": numbers_in(global_batches, "global_batches")}
         return numbers | {"spec": spec, "mode": mode, "steps": steps}
 
-    request(Kind("scale", "Study", "/api/scaling-studies", show_study), options, body)
+    request(StudyCommand("scale", "Study", "/api/scaling-studies", show_study), options, body)
 
 
 def numbers_in(text: str | None, field: str) -> list[int] | None:

@@ -25,7 +25,7 @@ from domain.text.formats import ago, as_text
 
 
 @dataclass(frozen=True)
-class Kind:
+class StudyPages:
     """What the pages of one kind of studies show."""
 
     plan: type[AnyPlan]
@@ -49,7 +49,7 @@ class Kind:
     """Shows what follows below the first line."""
 
 
-SWEEPS = Kind(
+SWEEPS = StudyPages(
     SweepPlan, "sweeps", "sweep", "Sweeps", "Which values train best?", ("Parameters", "Trials", "Best"),
     sweep_part.cells, sweep_part.state,
     "A sweep trains one spec with different parameters, each trial as a run in the queue, and names the best.",
@@ -57,7 +57,7 @@ SWEEPS = Kind(
     "rankzero sweep train.py --param lr=1e-4,3e-4,1e-3 --param accumulate=1,2 --metric val/loss",
     sweep_part.words, sweep_part.compare, sweep_part.show,
 )  # fmt: skip
-SCALING = Kind(
+SCALING = StudyPages(
     ScalingPlan, "scaling", "study", "Scaling", "How much faster does a script train on more devices?",
     ("Devices", "Scaling", "Verdict"), scaling_part.cells, scaling_part.state,
     "A study trains the same spec on 1, 2, 4, … devices, one run after another in the queue, and shows what the "
@@ -85,7 +85,7 @@ def scaling() -> None:
     _study_or_list(SCALING)
 
 
-def _study_or_list(kind: Kind) -> None:
+def _study_or_list(kind: StudyPages) -> None:
     study_id = st.query_params.get("id")
     if study_id is None:
         _lists(kind)
@@ -95,13 +95,13 @@ def _study_or_list(kind: Kind) -> None:
 
 @style.refreshed(5)
 @style.quiet_without_store
-def _lists(*kinds: Kind) -> None:
+def _lists(*kinds: StudyPages) -> None:
     for kind in kinds:
         _list(kind)
         st.space("small")
 
 
-def _list(kind: Kind) -> None:
+def _list(kind: StudyPages) -> None:
     """Show the studies of a kind, or what one is, and the way to a new one."""
     current = service.current()
     newest = studies.studies(current.store, kind.plan)
@@ -115,7 +115,7 @@ def _list(kind: Kind) -> None:
     browser.study({"label": kind.title, "columns": columns, "rows": rows}, key=f"{kind.address}_list")
 
 
-def _row(kind: Kind, study: StudyView[Any], now: float) -> dict[str, object]:
+def _row(kind: StudyPages, study: StudyView[Any], now: float) -> dict[str, object]:
     *before, last = kind.cells(study)
     cells = [program_name(study.spec), *before, kind.state(study), ago(study.created_at, now), last]
     return {"cells": cells, "at": 0, "address": links.address(kind.address, id=study.id)}
@@ -123,7 +123,7 @@ def _row(kind: Kind, study: StudyView[Any], now: float) -> dict[str, object]:
 
 @style.refreshed(2)
 @style.quiet_without_store
-def _study(kind: Kind, study_id: str) -> None:
+def _study(kind: StudyPages, study_id: str) -> None:
     try:
         study = studies.study(service.current().store, study_id, kind.plan)
     except NoSuchStudy as error:
