@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection
+from collections.abc import Callable, Collection
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from dashboard.snapshots.archive import Archive
 from dashboard.snapshots.git_address import CodeRefused
@@ -11,6 +12,9 @@ from dashboard.snapshots.selection import Selection
 from domain.environments.locks import BadLock, Contents, Lock, choose, contents, required
 from domain.environments.requirements import Read, decoded
 from domain.text.formats import plural
+
+if TYPE_CHECKING:  # the command line needs no models for this
+    from domain.spec import RunSpec
 
 BUILT, NOT_BUILT = "Each node builds", "No environment is built for this run."
 MOST_BYTES = 32 * 1024 * 1024
@@ -43,6 +47,12 @@ def of_archive(path: Path, entry: str | None, choice: str) -> str:
     except CodeRefused:
         return ""
     return sentence(choice, entry, names, read)
+
+
+def check_stored(spec: RunSpec, archive_of: Callable[[str], Path]) -> None:
+    """Refuse a lock that the stored code of a spec lacks or that no node could build. Raises CodeRefused."""
+    if spec.snapshot and spec.environment not in ("auto", "none"):
+        of_archive(archive_of(spec.snapshot), spec.entry, spec.environment)
 
 
 def of_recipe(choice: str) -> str:

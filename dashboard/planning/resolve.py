@@ -18,6 +18,7 @@ from dashboard.script_reader.options import Option
 from dashboard.script_reader.proposals import is_whole_batch, option_for
 from dashboard.script_reader.reading import Script, read_script
 from dashboard.script_reader.source import UnreadableScript
+from dashboard.script_reader.targets import script_or_problem
 from dashboard.snapshots.bringing import PRIVATE, CodeRequest, PackedCode, check_code
 from dashboard.snapshots.git_address import CodeRefused, check_address, is_git_address
 from db import acting
@@ -32,14 +33,24 @@ from domain.spec import RunSpec
 from domain.views import NodeView
 
 
-def resolve(
-    spec: RunSpec, cluster: ClusterNodes, script: Script | UnreadableScript, code: PackedCode | None = None
-) -> Resolved:
+def resolve(spec: RunSpec, cluster: ClusterNodes, code: PackedCode | None = None) -> Resolved:
     """Return the spec with its open values filled in; the form, the API, previews and launches use this alike."""
-    submitted, situation = spec, Situation(cluster, script, code)
+    submitted, script = spec, _script(spec, code)
+    situation = Situation(cluster, script, code)
     for step in STEPS:
         spec = spec.model_copy(update=dict(step(spec, situation)))
     return Resolved(submitted, spec, cluster, script)
+
+
+def _script(spec: RunSpec, code: PackedCode | None) -> Script | UnreadableScript:
+    """Read the script of a spec: of a clone in its stored code, else where its path is."""
+    if code and is_git_address(spec.target):
+        spec = spec.model_copy(update=_stored(code))
+    return script_or_problem(spec)
+
+
+def _stored(code: PackedCode) -> Changes:
+    return {"snapshot": code.packed.sha256, "entry": code.entry}
 
 
 MOST_COMMANDS = 64
@@ -130,7 +141,7 @@ def _python(spec: RunSpec, situation: Situation) -> Changes:
 def _code(spec: RunSpec, situation: Situation) -> Changes:
     """The stored snapshot and the entry in it; before a launch the entry, `<entry>` where a folder's is not named."""
     if situation.code:
-        return {"snapshot": situation.code.packed.sha256, "entry": situation.code.entry}
+        return _stored(situation.code)
     if spec.entry or spec.module or spec.workdir or spec.target in RECIPES:
         return {}
     has_many_files = is_visible_folder(spec.target) or is_git_address(spec.target)

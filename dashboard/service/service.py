@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Sequence
-from contextlib import suppress
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager, suppress
 
 from dashboard.cluster.joining import Listening, outward_address
 from dashboard.json_responses import text_of
@@ -15,8 +15,6 @@ from dashboard.script_reader import targets
 from dashboard.security.keys import certificates
 from dashboard.service.deletions import Deletion
 from dashboard.service.parts import Parts
-from dashboard.snapshots.bringing import PackedCode
-from dashboard.snapshots.git_address import is_git_address
 from db import acting
 from db.attempts import attempt_queries, deliveries
 from db.checkpoints import checkpoint_requests
@@ -50,41 +48,31 @@ class Service(Parts):
         """Queue a run and return its id; masked values are taken from the run `like`.
 
         Raises InvalidRequest, Denied."""
-        cluster = self.cluster()
-        spec = self.launchable(spec, cluster, like)
-        with self.snapshots.for_launch(spec) as code:
-            if code:  # a clone takes minutes: look at the nodes again
-                cluster = self.cluster()
-                self._check_still_launches(spec)
-            resolved = self.resolve(spec, cluster, code)
-            self._check_environment(resolved.spec)
+        with self.resolved(spec, like) as resolved:
             remark = interpreters.remark(resolved.spec)
             run_id = run_requests.submit(self.store, resolved.spec, self.clock(), remark, part_of)
         log.info("run %s submitted (%s)", run_id, masked_text(spec.target))
         self.scheduler.schedule_launch()
         return run_id
 
-    def _check_still_launches(self, spec: RunSpec) -> None:
-        """Raise Denied where the actor lost the role, or left, while their code was brought."""
-        rights = acting.rights()
-        if rights.by is not None:
-            self.identities.fresh(rights).check(Action.LAUNCH, project_of(spec))
+    @contextmanager
+    def resolved(self, spec: RunSpec, like: str | None) -> Iterator[Resolved]:
+        """Check a spec, store its code and complete it; the code is held until what is launched is in the store.
 
-    def _check_environment(self, spec: RunSpec) -> None:
-        """Refuse a lock that the code lacks or that no node could build. Raises CodeRefused."""
-        if spec.snapshot and spec.environment not in ("auto", "none"):
-            environments.of_archive(self.snapshots.path(spec.snapshot), spec.entry, spec.environment)
+        Raises InvalidRequest, Denied."""
+        cluster = self.cluster()
+        spec = self.launchable(spec, cluster, like)
+        with self.snapshots.for_launch(spec) as code:
+            if code:  # a clone takes minutes: look at the nodes again
+                cluster = self.cluster()
+                self.identities.check_still_may(Action.LAUNCH, project_of(spec))
+            resolved = resolve(spec, cluster, code)
+            environments.check_stored(resolved.spec, self.snapshots.path)
+            yield resolved
 
     def cluster(self) -> ClusterNodes:
         """The nodes as they are registered now, for `launchable` and `resolve`."""
         return ClusterNodes(self.nodes)
-
-    def resolve(self, spec: RunSpec, cluster: ClusterNodes, code: PackedCode | None = None) -> Resolved:
-        """Fill in a spec for the nodes of a cluster, and say what follows from it."""
-        is_clone = code is not None and is_git_address(spec.target)
-        stored = {"snapshot": code.packed.sha256, "entry": code.entry} if code and is_clone else {}
-        script = targets.script_or_problem(spec.model_copy(update=stored))
-        return resolve(spec, cluster, script, code)
 
     def launchable(self, spec: RunSpec, cluster: ClusterNodes, like: str | None) -> RunSpec:
         """Return a spec that passes the cheap checks, with the secrets of the run `like`.

@@ -48,13 +48,11 @@ class StudyRequest(BaseModel):
 def create(service: Service, request: StudyRequest, like: str | None = None) -> str:
     """Store the study and its code; return its id. Raises InvalidRequest."""
     _check_study(request)
-    cluster = service.cluster()
-    spec = service.launchable(request.spec, cluster, like)
-    sizes = _layouts(request.gpus, _capacities(spec, service))
-    with service.snapshots.for_launch(spec) as code:
-        resolved = service.resolve(spec, cluster, code)
-        base = resolved.spec.model_copy(update={name: getattr(spec, name) for name in OPEN_SIZE})
-        points = _points(request, resolved, base, sizes, cluster.device_kind(base))
+    with service.resolved(request.spec, like) as resolved:
+        sizes = _layouts(request.gpus, _capacities(resolved))
+        open_size = {name: getattr(resolved.submitted, name) for name in OPEN_SIZE}
+        base = resolved.spec.model_copy(update=open_size)
+        points = _points(request, resolved, base, sizes, resolved.cluster.device_kind(base))
         for point in points:
             run_spec(base, point)
         mode: Mode = "strong" if request.global_batches else request.mode or "weak"
@@ -104,12 +102,13 @@ def _check_study(request: StudyRequest) -> None:
         raise InvalidRequest("resume", "resume: a scaling study begins at the first step; leave it out.")
 
 
-def _capacities(spec: RunSpec, service: Service) -> list[int]:
+def _capacities(resolved: Resolved) -> list[int]:
     """Devices of each eligible node, at most `gpus_per_node`; a Slurm cluster has as many as are requested."""
+    spec = resolved.submitted
     most = spec.gpus_per_node
     if spec.pool == "slurm":
         return [most or DEFAULT_SIZES[-1]] * 64
-    sizes = [node.size for node in service.cluster().eligible(spec) if not node.pool]
+    sizes = [node.size for node in resolved.cluster.eligible(spec) if not node.pool]
     return [min(size, most or size) for size in sizes]
 
 

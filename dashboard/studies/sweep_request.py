@@ -38,15 +38,13 @@ class SweepRequest(SweepPlan):
 
 def create(service: Service, request: SweepRequest, like: str | None = None) -> str:
     """Store the sweep and its code; return its id. Raises InvalidRequest, ValidationError."""
-    cluster = service.cluster()
-    spec = service.launchable(request.spec, cluster, like)
-    with service.snapshots.for_launch(spec) as code:
-        base = service.resolve(spec, cluster, code).spec
+    with service.resolved(request.spec, like) as resolved:
+        base = resolved.spec
         for params in _corners(request.parameters):
             trial = trial_spec(base, params)
             if trial.resume != base.resume:  # a parameter of that name
                 service.references.check_request(trial)
-            if refusal := fit(trial, cluster.states).refusal:
+            if refusal := fit(trial, resolved.cluster.states).refusal:
                 raise InvalidRequest(*refusal)
         return studies.create(service.store, base, request.plan, service.clock())
 

@@ -17,6 +17,7 @@ from dashboard.json_responses import answer, document
 from dashboard.logs.logged_settings import logged_settings
 from dashboard.planning import preview as previews
 from dashboard.planning.fixes import fix_of, launch_path, with_next_step
+from dashboard.planning.resolve import resolve
 from dashboard.security.proxies import shown_url
 from dashboard.service.best_columns import best_columns, best_values
 from dashboard.service.service import Service
@@ -115,7 +116,7 @@ def preview(
     """The figures of a launch and the command of every node. Nothing is cloned or packed."""
     problem = service.references.problem(spec)
     check_size(spec)
-    return answer(previews.preview(service.resolve(spec, service.cluster()), code_is_sent, problem))
+    return answer(previews.preview(resolve(spec, service.cluster()), code_is_sent, problem))
 
 
 @router.get("/runs/{run_id}")

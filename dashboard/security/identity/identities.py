@@ -6,9 +6,11 @@ from collections.abc import Callable
 from dataclasses import replace
 
 from dashboard.security.identity.fresh_answers import FreshAnswers
+from db import acting
 from db.engine import Store
 from db.people import users
 from domain.people.rights import NOBODY, OWNER, PROGRAM, Rights, rights_of_owner
+from domain.people.roles import Action
 
 
 class Identities:
@@ -44,6 +46,12 @@ class Identities:
         if now is None:
             return NOBODY
         return replace(now, via=rights.via, scope=rights.scope, only_project=rights.only_project)
+
+    def check_still_may(self, action: Action, project: str) -> None:
+        """Raise Denied where a person's present rights no longer allow what they began, or the person left."""
+        rights = acting.rights()
+        if rights.by is not None:
+            self.fresh(rights).check(action, project)
 
     def forget(self) -> None:
         """Read everybody's rights anew: roles, memberships or private projects have changed."""

@@ -8,7 +8,7 @@ from typing import Any
 import streamlit as st
 
 from dashboard.planning import fixes, preview
-from dashboard.planning.resolve import ClusterNodes
+from dashboard.planning.resolve import ClusterNodes, resolve
 from dashboard.script_reader.options import Option
 from dashboard.service import service
 from dashboard.studies.sweep_request import SweepRequest
@@ -270,7 +270,7 @@ def _meaning(
 ) -> None:
     """Show what follows from the form; of a sweep, of its first trial."""
     draft = sweep.trial if sweep and sweep.trial else reading.draft
-    planned = None if draft is None else service.current().resolve(draft, cluster)
+    planned = None if draft is None else resolve(draft, cluster)
     if planned is not None:
         plan.figures(planned)
     with st.container(key="launch_go"):

@@ -10,6 +10,7 @@ from pydantic import ValidationError
 from dashboard.errors import describe
 from dashboard.planning import fixes
 from dashboard.planning.fixes import LOWER_LR
+from dashboard.planning.resolve import resolve
 from dashboard.service import service
 from dashboard.views.launch.plan import commands
 from dashboard.views.layout import actions, links, visitor
@@ -130,7 +131,7 @@ def _as_new_run(
     resume_from = fixes.reference(run, chosen, checkpoints) if chosen else None
     spec = fixes.changed(run.spec, changes, resume_from)
     current = service.current()
-    planned = current.resolve(spec, current.cluster())
+    planned = resolve(spec, current.cluster())
     st.caption("A new run with these settings; this run and its curves stay as they are.")
     stops = not run.state.is_terminal and st.checkbox(
         "Stop this run, so that its devices are free", True, key=f"resume_stop_{run.id}"

@@ -39,7 +39,7 @@ def said(path: Path, **asked) -> str:
 
 def resolved(path: Path, **asked) -> Resolved:
     spec = RunSpec(target=str(path), gpus_per_node=2, **asked)
-    return resolve(spec, ClusterNodes(), script_or_problem(spec))
+    return resolve(spec, ClusterNodes())
 
 
 def test_a_resume_that_would_begin_anew_is_said_before_it_happens(script: Path) -> None:

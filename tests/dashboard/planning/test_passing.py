@@ -9,7 +9,6 @@ from typing import Any
 import pytest
 
 from dashboard.planning.resolve import ClusterNodes, Resolved, resolve
-from dashboard.script_reader.targets import script_or_problem
 from domain.launch.plan import TaskContext, plan
 from domain.spec import RunSpec
 
@@ -35,7 +34,7 @@ def script(tmp_path: Path) -> Path:
 
 def resolved(path: Path, **asked: Any) -> Resolved:
     spec = RunSpec(target=str(path), gpus_per_node=2, **asked)
-    return resolve(spec, ClusterNodes(), script_or_problem(spec))
+    return resolve(spec, ClusterNodes())
 
 
 def started(path: Path, **asked: Any) -> list[str]:
@@ -66,7 +65,7 @@ def test_arguments_stay_as_they_were_typed_behind_what_is_passed(script: Path) -
 
 def test_a_spec_that_is_resolved_again_stays_as_it_is(script: Path) -> None:
     once = resolved(script, lr=1e-3, max_steps=9).spec
-    assert resolve(once, ClusterNodes(), script_or_problem(once)).spec == once
+    assert resolve(once, ClusterNodes()).spec == once
 
 
 @pytest.mark.parametrize("args", [["--learning-rate", "0.5"], ["--lr=0.5"], ["-l0.5"], ["--learn=0.5"], ["-l", "0.5"]])
@@ -189,7 +188,7 @@ def test_a_file_of_settings_stays_the_only_argument(script: Path) -> None:
 
 def test_of_a_script_that_cannot_be_read_here_the_values_are_named(tmp_path: Path) -> None:
     spec = RunSpec(target="/only/there/train.py", workdir="/only/there", lr=0.1, args=["--seed={seed}"], seed=1)
-    (sentence,) = resolve(spec, ClusterNodes(), script_or_problem(spec)).not_passed
+    (sentence,) = resolve(spec, ClusterNodes()).not_passed
     assert sentence.endswith(
         "The learning rate, 0.1, reaches it only as RANKZERO_LR in the environment. Write {lr} into the arguments."
     )

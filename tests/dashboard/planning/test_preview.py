@@ -13,7 +13,6 @@ from dashboard.json_responses import document
 from dashboard.planning.preview import Preview
 from dashboard.planning.preview import preview as preview_of
 from dashboard.planning.resolve import ClusterNodes, Resolved, check_target, resolve
-from dashboard.script_reader.targets import script_or_problem
 from domain.requests.errors import InvalidRequest
 from domain.spec import RunSpec
 from domain.views import DeviceView, NodeView
@@ -31,7 +30,7 @@ def spec(**chosen: object) -> RunSpec:
 
 
 def resolved(asked: RunSpec, nodes: Sequence[NodeView] = ()) -> Resolved:
-    return resolve(asked, ClusterNodes(lambda: nodes), script_or_problem(asked))
+    return resolve(asked, ClusterNodes(lambda: nodes))
 
 
 def preview(asked: RunSpec, nodes: Sequence[NodeView]) -> Preview:
