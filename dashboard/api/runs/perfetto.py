@@ -24,10 +24,9 @@ router = APIRouter(include_in_schema=False)
 @router.get("/perfetto/{run_id}/")
 @router.head("/perfetto/{run_id}/")
 def page(service: TheService, request: Request, run_id: str) -> Response:
-    """The page that shows one rank's trace; `profile` and `rank` stand in its query. Raises NoSuchRun."""
-    run = service.run(run_id)
+    """The page that shows one rank's trace; `profile` and `rank` stand in its query."""
     passes, holder = Passes(service.credentials, "perfetto"), reader(request.state.principal.access_token)
-    return host(run.id, passes.issue(run.id, holder, service.clock()))
+    return host(run_id, passes.issue(run_id, holder, service.clock()))
 
 
 @router.api_route("/perfetto/{run_id}/{issued}/{path:path}", methods=[*METHODS])
