@@ -21,7 +21,7 @@ from domain.environments.wheels import WheelFile
 from domain.masking.log_lines import hidden
 from domain.messages import Device, NodeFacts, NodeLoad
 from worker.agent.accounts.trainings import RECORD_FILE, AccountTrainings
-from worker.attempt.ending import Shutdown
+from worker.attempt.reports import Shutdown
 from worker.attempt.slurm_job import TIME_LIMIT_GRACE_S, WARNING_SIGNAL, SlurmJob
 from worker.checkpoints.upload import sees_server_disk
 from worker.environments.wheels import WheelFetcher

@@ -18,10 +18,17 @@ from domain.text.json_values import parse_json
 from domain.text.paths import problem_in_words
 from worker.attempt import supervision
 from worker.attempt.delivery import NOTHING, OpenDelivery, not_sent
-from worker.attempt.ending import SHUTDOWN_MESSAGE, Shutdown, bare_end, end_of, with_desync
 from worker.attempt.given_secrets import GivenSecrets
 from worker.attempt.left_files import LeftFiles
-from worker.attempt.reports import report_of_life, send_report
+from worker.attempt.reports import (
+    SHUTDOWN_MESSAGE,
+    Shutdown,
+    bare_end,
+    end_of,
+    report_of_life,
+    send_report,
+    with_desync,
+)
 from worker.attempt.slurm_job import at_time_limit
 from worker.attempt.supervision import Background, Orphans, Spawn, SupervisorProcess
 from worker.attempt.timeline import Timeline

@@ -17,7 +17,7 @@ from domain.clock import SYSTEM_CLOCK, Clock
 from domain.messages import HeldAttempt, Reason, TaskReport
 from domain.text.paths import problem_in_words
 from worker.attempt.attempt import LocalAttempt, TaskKey, key_of
-from worker.attempt.ending import Shutdown
+from worker.attempt.reports import Shutdown
 from worker.attempt.supervision import Background, Orphans, Spawn
 from worker.checkpoints.upload import send_again
 from worker.environments import folders

@@ -12,7 +12,7 @@ from typing import TypeAlias
 from domain.clock import SYSTEM_CLOCK, Clock
 from domain.messages import HeldAttempt
 from worker.attempt.attempt import TaskKey
-from worker.attempt.ending import Shutdown
+from worker.attempt.reports import Shutdown
 from worker.hardware.faults import RecentFaults
 from worker.hardware.sampler import EVERY_S, HardwareSampler, SampledAttempt
 from worker.launch.preparation import LocalNode

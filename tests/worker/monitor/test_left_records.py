@@ -8,7 +8,7 @@ from pathlib import Path
 from domain.clock import SYSTEM_CLOCK
 from domain.collectives import judge
 from domain.messages import Finding, RankError, Reason, TaskReport
-from worker.attempt.ending import with_desync
+from worker.attempt.reports import with_desync
 from worker.monitor.collective_watch import read_left_records
 from worker.monitor.hangs import RankStatus
 

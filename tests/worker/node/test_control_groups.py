@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from domain.messages import Reason
-from worker.attempt.ending import end_of
+from worker.attempt.reports import end_of
 from worker.node import control_groups
 
 V1 = Path("/sys/fs/cgroup/memory")

@@ -9,7 +9,7 @@ from pydantic import BaseModel, ConfigDict
 
 from domain.masking.masking import is_secret_variable
 from domain.messages import CheckAnswer, HeldAttempt
-from worker.attempt.ending import Shutdown
+from worker.attempt.reports import Shutdown
 from worker.launch.preparation import LocalNode
 from worker.session.answers import DesiredState
 

@@ -17,7 +17,7 @@ from worker.agent.accounts.agents import AgentProcess, wait_for
 from worker.agent.accounts.messages import AgentSettings, Answered, Order, handed_on
 from worker.agent.accounts.places import usable
 from worker.agent.accounts.record import AccountRecord
-from worker.attempt.ending import Shutdown
+from worker.attempt.reports import Shutdown
 from worker.launch.preparation import LocalNode, training_environment
 from worker.launch.warm import READY
 from worker.node.run_as import Account, NoAccount, RunAs

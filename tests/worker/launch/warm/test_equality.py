@@ -17,7 +17,7 @@ from typing import Any
 import pytest
 
 from domain.launch.plan import PROBE_FOLDER
-from worker.attempt.ending import end_of
+from worker.attempt.reports import end_of
 from worker.launch.warm import IS_WARM, READY, Supervisors
 from worker.node import processes
 
