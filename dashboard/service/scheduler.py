@@ -10,7 +10,7 @@ from dashboard.clock import AnchoredTime
 from dashboard.cluster.registry import NodeRegistry
 from dashboard.cluster.slurm_jobs import SlurmJobs
 from db import acting
-from db.attempts import awaited_starts
+from db.attempts import new_attempt
 from db.engine import Store
 from db.scheduling import queue_placement
 from domain.clock import SYSTEM_CLOCK, Clock
@@ -56,7 +56,7 @@ class Scheduler:
                 return
             self._jobs.give_out()
             now, lost_after_s = self._clock(), self._lost_after_s
-            changed = awaited_starts.choose(self._store, now, lost_after_s)
+            changed = new_attempt.choose_awaited(self._store, now, lost_after_s)
             changed += queue_placement.place_queue(self._store, now, lost_after_s=lost_after_s)
         self._runs_changed(list(dict.fromkeys(changed)))
 

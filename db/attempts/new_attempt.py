@@ -12,13 +12,15 @@ from sqlalchemy.orm import Session
 
 from db import acting
 from db.attempts.deliveries import sending_checkpoints
+from db.engine import Store
 from db.lookups import add_history, latest_attempt
 from db.models import Attempt, Checkpoint, Run
-from domain.messages import State
-from domain.recovery import Rollback, SavedFile, choose_checkpoint, is_left_behind, rank_0s
+from domain.messages import Delivery, Reason, State
+from domain.recovery import Rollback, SavedFile, UnclearCheckpoint, choose_checkpoint, is_left_behind, rank_0s
 from domain.requests.errors import InvalidRequest
 from domain.scheduling.resizing import effective
 from domain.spec import RunSpec
+from domain.text.formats import part_of
 
 POLICY = "the run's policy"
 
@@ -125,6 +127,54 @@ def _file(checkpoint: Checkpoint) -> SavedFile:
 
 def _world_size(session: Session, run_id: str) -> int:
     return RunSpec.model_validate(session.get_one(Run, run_id).spec).world_size
+
+
+# Attempts that wait for a checkpoint of the one before them, which a node is still sending.
+
+
+def choose_awaited(store: Store, now: float, lost_after_s: float) -> list[str]:
+    """Choose the checkpoint of each queued attempt that waited for one and no longer has to; return their runs.
+
+    It no longer has to once all are stored, their sending was ended, or their node is lost."""
+    query = select(Attempt).where(Attempt.state == State.QUEUED, Attempt.awaits_checkpoints_of.is_not(None))
+    with store.read() as session:
+        if session.scalars(query.limit(1)).first() is None:
+            return []
+    with store.write() as session:
+        return [
+            attempt.run_id
+            for attempt in session.scalars(query).all()
+            if _choose_start(session, attempt, now, now - lost_after_s)
+        ]
+
+
+def _choose_start(session: Session, attempt: Attempt, now: float, lost_since: float) -> bool:
+    """Choose where an attempt starts unless it has to wait longer; return whether anything of it has changed."""
+    if sending := sending_checkpoints(session, attempt.awaits_checkpoints_of or 0, lost_since):
+        before, attempt.waiting_for = attempt.waiting_for, _waiting_words(*sending[0])
+        return attempt.waiting_for != before
+    attempt.awaits_checkpoints_of = None
+    try:
+        origin = find_checkpoint(session, attempt.run_id, None)
+    except UnclearCheckpoint as unclear:
+        _end(session, attempt, str(unclear), now)
+        return True
+    attempt.waiting_for = "waits a moment before it restarts" if (attempt.not_before or 0.0) > now else None
+    attempt.resume_checkpoint_id = origin.id if origin else None
+    add_history(session, attempt.run_id, attempt.number, now, f"starts {origin_words(origin)}")
+    return True
+
+
+def _end(session: Session, attempt: Attempt, message: str, now: float) -> None:
+    """End an attempt that has not started, because a person has to name the checkpoint."""
+    attempt.state, attempt.reason, attempt.message, attempt.ended_at = State.FAILED, Reason.RESUME_FAILED, message, now
+    attempt.waiting_for = attempt.expected_start_at = attempt.not_before = None
+    add_history(session, attempt.run_id, attempt.number, now, f"failed: {message}")
+
+
+def _waiting_words(node: str, delivery: Delivery) -> str:
+    sent = f": {part_of(delivery.sent_bytes, delivery.total_bytes)}" if delivery.total_bytes else ""
+    return f"waits for the last checkpoint, which {node} is sending{sent}"
 
 
 # Roll runs back: request the end of an attempt, after which the run goes on from an earlier checkpoint.

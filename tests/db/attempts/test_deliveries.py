@@ -6,7 +6,7 @@ import pytest
 
 from db.alerts.run_facts import run_facts
 from db.archives.documents import run_document
-from db.attempts import awaited_starts
+from db.attempts import new_attempt
 from db.checkpoints import checkpoint_reports
 from db.exceptions import Superseded, WrongState
 from db.findings import findings
@@ -82,14 +82,14 @@ def test_a_stop_asks_the_node_to_end_it(cluster):
 def test_the_sending_ends_alone_where_the_next_attempt_waits_for_it(cluster):
     run_id = cluster.launch(max_restarts=1)
     fence = fail(cluster, LEFT.model_copy(update={"has_checkpoints": True}))
-    awaited_starts.choose(cluster.store, cluster.now, 30)
+    new_attempt.choose_awaited(cluster.store, cluster.now, 30)
     send_heartbeat(cluster.store, cluster.node_id, cluster.now)
     run_requests.end_sending(cluster.store, run_id, cluster.now)
     assert [(one.fence, one.ends_delivery) for one in cluster.assignments()] == [(fence, True)]
     run = shown(cluster, run_id)
     assert (run.attempt, run.state, run.stop_requested_at) == (2, State.QUEUED, None)
     cluster.report(fence, "failed")
-    assert awaited_starts.choose(cluster.store, cluster.now, 30) == [run_id]
+    assert new_attempt.choose_awaited(cluster.store, cluster.now, 30) == [run_id]
 
 
 def test_a_deletion_asks_the_node_to_end_it(cluster):
@@ -104,14 +104,14 @@ def test_the_next_attempt_waits_for_the_last_checkpoint_and_starts_from_it(clust
     run_id = cluster.launch(max_restarts=1)
     store_checkpoint(cluster, cluster.assignments()[0].fence, step=10)
     fence = fail(cluster, LEFT.model_copy(update={"has_checkpoints": True}))
-    awaited_starts.choose(cluster.store, cluster.now, 30)
+    new_attempt.choose_awaited(cluster.store, cluster.now, 30)
     cluster.place()
     run = shown(cluster, run_id)
     assert (run.attempt, run.state) == (2, State.QUEUED)
     assert run.waiting_for == "waits for the last checkpoint, which gpu-1 is sending: 0.8 of 1.0 GiB"
     late = store_checkpoint(cluster, fence, path="work/step_20.pt", step=20)
     cluster.report(fence, "failed", delivery=LEFT)
-    assert awaited_starts.choose(cluster.store, cluster.now, 30) == [run_id]
+    assert new_attempt.choose_awaited(cluster.store, cluster.now, 30) == [run_id]
     assert "from step 20" in run_queries.history(cluster.store, run_id)[-1].text
     cluster.now += 10
     cluster.place()
@@ -123,7 +123,7 @@ def test_the_next_attempt_does_not_wait_for_a_lost_node(cluster):
     run_id = cluster.launch(max_restarts=1)
     fail(cluster, LEFT.model_copy(update={"has_checkpoints": True}))
     cluster.now += 31
-    assert awaited_starts.choose(cluster.store, cluster.now, 30) == [run_id]
+    assert new_attempt.choose_awaited(cluster.store, cluster.now, 30) == [run_id]
     assert "starts from the beginning" in run_queries.history(cluster.store, run_id)[-1].text
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from db.attempts import awaited_starts
+from db.attempts import new_attempt
 from db.checkpoints import checkpoint_queries
 from db.runs import run_queries, run_requests
 from domain.messages import Delivery, Reason, State
@@ -74,7 +74,7 @@ def test_an_attempt_that_waited_for_the_last_files_ends_with_the_question(cluste
     cluster.report(fence, "failed", reason=Reason.SCRIPT_ERROR, message="it failed", delivery=left)
     assert view(cluster, run_id).state == State.QUEUED
     cluster.report(fence, "failed")
-    assert awaited_starts.choose(cluster.store, cluster.now, 30) == [run_id]
+    assert new_attempt.choose_awaited(cluster.store, cluster.now, 30) == [run_id]
     run = view(cluster, run_id)
     assert (run.state, run.reason, run.attempt) == (State.FAILED, Reason.RESUME_FAILED, 2)
     assert "Name the one to start from" in run.message and run.ended_at == cluster.now
