@@ -14,7 +14,7 @@ from starlette.requests import HTTPConnection
 from dashboard.errors import Rejection
 from dashboard.security.guard.auth import Principal
 from dashboard.service.service import Service
-from db.tasks import task_tokens
+from db.nodes import node_reports
 
 P = ParamSpec("P")
 T = TypeVar("T")
@@ -83,7 +83,7 @@ def require_own(principal: Principal, fence: int) -> None:
 async def _require_worth(connection: HTTPConnection, attempt: int, node_id: str) -> None:
     """Check that an attempt's token counts: the guard sees only that it is genuine. Raises Superseded, Rejection."""
     store, threads = (await service_of(connection)).store, await threads_of(connection)
-    if (refusal := await threads.run(task_tokens.refusal, store, attempt, node_id)) is not None:
+    if (refusal := await threads.run(node_reports.task_token_refusal, store, attempt, node_id)) is not None:
         raise Rejection(410, refusal, "node")
 
 

@@ -11,10 +11,10 @@ from sqlalchemy import Table, bindparam, select, update
 from sqlalchemy.orm import Session
 
 from db.engine import Store
-from db.exceptions import NoSuchRun, WrongState
+from db.exceptions import NoSuchRun, Superseded, WrongState
 from db.health.incidents import faults_reported
 from db.lookups import node_named
-from db.models import Attempt, Job, Node, Task
+from db.models import Attempt, DeletedAttempt, Job, Node, Task
 from db.nodes.join_tokens import TurnedAway
 from db.people import audit
 from db.people.visibility import visible_among
@@ -102,6 +102,18 @@ def node_of_token(store: Store, token: str) -> str | TurnedAway | None:
     if row is None:
         return None
     return TurnedAway(removal_words(row.name, row.removed_at)) if row.removed_at else str(row.id)
+
+
+def task_token_refusal(store: Store, fence: int, node_id: str) -> str | None:
+    """The sentence that refuses an attempt's token whose node was removed. Raises Superseded for an erased attempt.
+
+    The store alone decides, so that a restart changes nothing. One that does not know the attempt, as an older copy
+    does not, has not erased it."""
+    with store.read() as session:
+        if session.get(DeletedAttempt, fence) is not None:
+            raise Superseded(f"Attempt {fence} does not exist any more.")
+        node = session.get(Node, node_id)
+        return None if node is None or node.removed_at is None else removal_words(node.name, node.removed_at)
 
 
 def name_of_node(store: Store, node_id: str) -> str:
