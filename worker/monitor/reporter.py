@@ -53,7 +53,7 @@ class FindingsReporter:
 
     def take_points(self, series: Mapping[str, Sequence[Point]], source: str) -> None:
         """Add points that the server has stored."""
-        self._watch.take_points(series, source)
+        self._watch.losses.take(series, source)
 
     def request_stacks(self, requested_at: float | None) -> None:
         """Report the stacks of all ranks at the next step; `requested_at` is by the server's clock."""

@@ -13,7 +13,7 @@ from pathlib import Path
 
 from domain.clock import SYSTEM_CLOCK, Clock
 from domain.collectives import CollectivesVerdict, RankCollectives
-from domain.messages import Finding, Point, Reason, TaskReport
+from domain.messages import Finding, Reason, TaskReport
 from domain.spec import RunSpec
 from worker.diagnosis.causes.reruns import Rerun
 from worker.monitor import reruns
@@ -44,17 +44,14 @@ class Watch:
     ) -> None:
         self._collectives = CollectivesWatch(folder, probe, align, clock)
         self._folder, self._spec, self._probe, self._clock = folder, spec, probe, clock
-        self._losses = _read_losses(folder, is_fresh=not (folder / "resume").exists())
-        self._saved_losses = self._losses.model_dump_json()
+        self.losses = _read_losses(folder, is_fresh=not (folder / "resume").exists())
+        """Takes the points that the server has stored."""
+        self._saved_losses = self.losses.model_dump_json()
         self._memory = MemoryWatch(folder)
         self._stopped = StoppedRanks()
         self._stacks = StackRequest(probe, clock)
         self._hang: Finding | None = None
         self._rerun: Rerun | None = None
-
-    def take_points(self, series: Mapping[str, Sequence[Point]], source: str) -> None:
-        """Add points that the server has stored."""
-        self._losses.take(series, source)
 
     def judge(self) -> list[Finding]:
         """Return the findings now, the most severe first."""
@@ -91,7 +88,7 @@ class Watch:
         mistakes = silent_mistakes(records)
         faults = fault_findings(self._probe.faults())
         leaks = self._memory.findings(records)
-        return self._standstill() + self._losses.findings() + leaks + mistakes + faults
+        return self._standstill() + self.losses.findings() + leaks + mistakes + faults
 
     def _standstill(self) -> list[Finding]:
         if self._hang is not None:
@@ -120,7 +117,7 @@ class Watch:
         return hang_verdict(statuses.values(), self._clock.wall(), median_step_s, self._spec.hang_after_s, lost_at)
 
     def _save_losses(self) -> None:
-        text = self._losses.model_dump_json()
+        text = self.losses.model_dump_json()
         if text != self._saved_losses:
             self._saved_losses = text
             with suppress(OSError):  # a full disk: a restarted worker starts over

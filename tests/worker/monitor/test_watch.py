@@ -105,7 +105,7 @@ def test_a_leak_in_the_samples_is_judged_with_the_length_of_the_first_epoch(prob
 
 
 def test_losses_are_judged_and_remembered_by_the_next_worker(probed: Probed):
-    probed.watch.take_points({"train/loss": [(1, 2.0, 0.0), (2, NAN, 0.0), (3, NAN, 0.0)]}, "events")
+    probed.watch.losses.take({"train/loss": [(1, 2.0, 0.0), (2, NAN, 0.0), (3, NAN, 0.0)]}, "events")
     assert probed.kinds() == ["loss is not a number"]
     assert (probed.folder / LOSSES_FILE).exists()
     probed.watch = probed.open()
