@@ -15,7 +15,8 @@ from domain.environments.locks import CHOICES, named_lock
 from domain.environments.sources import OTHERWISE
 
 if TYPE_CHECKING:  # imported lazily: only a launch needs it
-    from dashboard.snapshots.bringing import CodeRequest, PackedCode
+    from dashboard.snapshots.bringing import PackedCode
+    from dashboard.snapshots.code_checks import CodeRequest
 import os
 
 from dashboard.planning import interpreters
@@ -70,7 +71,7 @@ def preview(server: ServerClient, spec: Spec) -> Any:
 def _code_request(spec: Spec) -> CodeRequest | None:
     """Return the code to pack; None for recipes, runs in place and paths of other machines. Raises CommandFailed."""
     from dashboard.planning.environments import of_recipe
-    from dashboard.snapshots.bringing import CodeRequest
+    from dashboard.snapshots.code_checks import CodeRequest
 
     target = spec["target"]
     if target in RECIPES:

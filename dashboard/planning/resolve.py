@@ -6,10 +6,10 @@ import socket
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from pathlib import Path, PurePosixPath
+from pathlib import PurePosixPath
 from typing import Any
 
-from dashboard.paths import exists, is_file, is_folder, is_visible_folder, may_look, may_read
+from dashboard.paths import is_visible_folder
 from dashboard.planning import environments, interpreters
 from dashboard.planning.launch_warnings import launch_warnings
 from dashboard.planning.passing import not_passed, passed, passes
@@ -19,9 +19,9 @@ from dashboard.script_reader.proposals import is_whole_batch, option_for
 from dashboard.script_reader.reading import Script, read_script
 from dashboard.script_reader.source import UnreadableScript
 from dashboard.script_reader.targets import script_or_problem
-from dashboard.snapshots.bringing import PRIVATE, CodeRequest, PackedCode, check_code
-from dashboard.snapshots.git_address import CodeRefused, check_address, is_git_address
-from db import acting
+from dashboard.snapshots.bringing import PackedCode
+from dashboard.snapshots.code_checks import check_code_of
+from dashboard.snapshots.git_address import CodeRefused, is_git_address
 from db.slurm.slurm_jobs import GATEWAY
 from domain.choices import RECIPES
 from domain.launch import plan
@@ -272,65 +272,12 @@ def _own_number(spec: RunSpec, field: str, script: Script) -> int | float | None
 
 def check_target(spec: RunSpec, cluster: ClusterNodes) -> None:
     """Raise InvalidRequest where the target, its entry or its module cannot be launched."""
-    if spec.target in RECIPES:
-        if spec.entry or spec.module or spec.snapshot:
-            raise CodeRefused("target", "a recipe takes no entry, module or snapshot; name a folder.")
+    if spec.target not in RECIPES:
+        check_code_of(spec, lambda: cluster.shares_disk)
+    elif spec.entry or spec.module or spec.snapshot:
+        raise CodeRefused("target", "a recipe takes no entry, module or snapshot; name a folder.")
+    else:
         environments.of_recipe(spec.environment)
-    elif is_git_address(spec.target):
-        _check_repository(spec)
-    elif spec.snapshot is None:
-        _check_path(spec, cluster)
-
-
-def _check_repository(spec: RunSpec) -> None:
-    """Check a git address, also of uploaded code: it is stored and shown. Raises CodeRefused."""
-    if spec.snapshot:
-        check_address(spec.target)
-    elif spec.workdir:
-        raise CodeRefused("workdir", "a git address cannot run in place; remove the workdir.")
-    else:
-        check_code(_code_request(spec))
-
-
-def _check_path(spec: RunSpec, cluster: ClusterNodes) -> None:
-    if not spec.target.startswith("/"):
-        raise _not_absolute(spec.target)
-    if spec.workdir:
-        if cluster.shares_disk and may_look(spec.target):  # else the node says what is there, for the run's account
-            _check_in_place(spec)
-    elif not may_read(spec.target):
-        private = "" if acting.rights().reads_all_files else PRIVATE
-        raise CodeRefused(
-            "target",
-            f"{spec.target!r} does not exist on the dashboard's machine{private}. Launch it with `rankzero "
-            "launch` where it is, or run it in place on the nodes with a workdir.",
-        )
-    else:
-        check_code(_code_request(spec))
-
-
-def _check_in_place(spec: RunSpec) -> None:
-    if not exists(spec.target):
-        raise CodeRefused("target", f"the script {spec.target!r} does not exist.")
-    if is_folder(spec.target) and not (spec.entry or spec.module):
-        raise CodeRefused("entry", f"{spec.target} is a folder; name the file or module to start in it.")
-    path = Path(spec.target) / (spec.entry or "")
-    if is_folder(spec.target) and spec.entry and may_look(path) and not is_file(path):
-        raise CodeRefused("entry", f"there is no file {spec.entry!r} in {spec.target}.")
-
-
-def _not_absolute(target: str) -> InvalidRequest:
-    if "/" in target or target.endswith(".py"):
-        return InvalidRequest("target", f"target must be an absolute path, got {target!r}.")
-    recipes = ", ".join(RECIPES)
-    return CodeRefused(
-        "target",
-        f"there is no recipe {target!r} (known: {recipes}); a script is named by its absolute path.",
-    )
-
-
-def _code_request(spec: RunSpec) -> CodeRequest:
-    return CodeRequest(spec.target, spec.entry, spec.module, spec.ref, only_public=not acting.rights().reads_all_files)
 
 
 def _state(node: NodeView) -> NodeState:

@@ -17,11 +17,11 @@ from dashboard.clock import AnchoredTime
 from dashboard.private_files import make_private_directory
 from dashboard.snapshots import uploads
 from dashboard.snapshots.archive import Archive, Packed, pack
-from dashboard.snapshots.bringing import CodeRequest, PackedCode, pack_code
+from dashboard.snapshots.bringing import PackedCode, pack_code
+from dashboard.snapshots.code_checks import CodeRequest
 from dashboard.snapshots.git import GitLimits
 from dashboard.snapshots.git_address import CodeRefused
 from dashboard.snapshots.origin import Origin
-from db import acting
 from db.engine import Store
 from db.runs import snapshots as snapshot_records
 from db.runs.snapshots import SnapshotView
@@ -141,10 +141,7 @@ class Snapshots:
         if spec.snapshot or spec.workdir or spec.target in RECIPES:
             return None
         with self.arriving() as folder:
-            only_public = not acting.rights().reads_all_files
-            links = frozenset(spec.links)
-            request = CodeRequest(spec.target, spec.entry, spec.module, spec.ref, links, only_public)
-            code = pack_code(request, folder / "archive", self.limit_bytes, self.git_limits)
+            code = pack_code(CodeRequest.of(spec), folder / "archive", self.limit_bytes, self.git_limits)
             self._keep(code.packed, code.origin)
         return code
 
