@@ -10,7 +10,7 @@ INSTALL := .venv/bin/python -P worker/environments/pip_settings.py .venv/bin/uv 
 NODE := .venv/bin/node
 NODE_TEST = $(NODE) --test --test-reporter=dot 'tests/**/*.test.js'
 # Modules are compiled by whoever imports them first: here what every start imports, beside each other.
-IMPORT := printf '%s\n' 'torch.distributed.run, torch.utils.tensorboard' 'dashboard.app.server' 'cli.main, worker.agent.program' \
+IMPORT := printf '%s\n' 'torch.distributed.run, torch.utils.tensorboard' 'dashboard.app.server' 'cli.main, worker.agent.worker' \
 	| xargs -P 2 -I '{}' .venv/bin/python -c 'import {}' > /dev/null 2>&1 || :
 COMPILE := .venv/bin/python -m compileall -qq -j 0 -x '/tests/|/testing/_internal/' .venv/lib cli dashboard db domain worker || :
 SBOM := sbom.json

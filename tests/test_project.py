@@ -222,7 +222,7 @@ WORKERS = [name for name in COMPOSED if name.startswith("worker")]
 
 def test_compose_gives_runs_the_time_they_were_promised() -> None:
     from domain.spec import RunSpec
-    from worker.agent.program import ACKNOWLEDGE_LIMIT_S
+    from worker.agent.worker import ACKNOWLEDGE_LIMIT_S
 
     needed_s = RunSpec(target="language_model").stop_grace_s + ACKNOWLEDGE_LIMIT_S
     for worker in WORKERS:

@@ -81,7 +81,7 @@ tar -xzf - -C package || exit 1
 say python "$("$new/bin/python" -c 'import sys; print("%d.%d" % sys.version_info[:2])')"
 "$new/bin/python" -c "$ask_proxy" || exit 12
 ./uv pip install -q $source --python "$new/bin/python" -c package/constraints.txt "package/$requirement" || exit 12
-"$new/bin/python" -P -c 'import cli.main, worker.agent.program' || exit 13
+"$new/bin/python" -P -c 'import cli.main, worker.agent.worker' || exit 13
 mv "$new" "versions/$version" && say installed now
 rm -rf wheels
 """

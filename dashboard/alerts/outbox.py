@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from io import BytesIO
 from typing import TYPE_CHECKING, Any
 
-from dashboard.alerts.program import LIMIT_S
+from dashboard.alerts.message_sender import LIMIT_S
 from db.alerts import events
 from db.alerts.events import OutgoingMessage
 from db.engine import Store
@@ -115,7 +115,7 @@ class Sender:
             if self._is_closed:
                 raise SenderClosed
             program = subprocess.Popen(
-                [sys.executable, "-P", "-m", "dashboard.alerts.program"],
+                [sys.executable, "-P", "-m", "dashboard.alerts.message_sender"],
                 stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, env=self._environment(),
             )  # fmt: skip
             self._programs.add(program)

@@ -18,7 +18,7 @@ import httpx2
 
 from dashboard.private_files import make_private_directory
 from dashboard.storage.files import Files
-from dashboard.tensorboard.program import EVENTS, SOCKET
+from dashboard.tensorboard.board_server import EVENTS, SOCKET
 from db.attempts import attempt_queries
 from db.engine import Store
 from db.people.ownership import owned_run
@@ -196,7 +196,7 @@ def start_program(folder: Path, title: str) -> subprocess.Popen[bytes]:
     title = "".join(c for c in title if c.isprintable()).encode(errors="replace").decode()
     with (folder / "log").open("wb") as output:
         return subprocess.Popen(
-            [sys.executable, "-P", "-m", "dashboard.tensorboard.program", str(folder),
+            [sys.executable, "-P", "-m", "dashboard.tensorboard.board_server", str(folder),
              f"--parent={os.getpid()}", f"--title={title}"],
             env={name: value for name, value in os.environ.items() if not name.startswith("RANKZERO_")},
             stdin=subprocess.DEVNULL, stdout=output, stderr=output, start_new_session=True,

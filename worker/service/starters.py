@@ -21,6 +21,7 @@ from worker.node.processes import is_alive, is_locked, send_signal, take_lock, w
 from worker.service.home import Home, write
 
 PROGRAM = "worker.service.program"
+"""Keeps its name: the units of installed nodes and the commands of other versions start it by that."""
 ANSWER_LIMIT_S = 10.0
 AGAIN_AFTER_S = 5.0
 REFUSED_AGAIN_AFTER_S = 60.0

@@ -13,7 +13,7 @@ FOLDER = os.path.dirname(os.path.abspath(__file__))  # noqa: PTH100, PTH120 - no
 sys.path.insert(0, FOLDER)
 
 from rankzero_warm import server  # type: ignore[import-not-found, unused-ignore] # noqa: E402
-from rankzero_warm.program import leave  # type: ignore[import-not-found, unused-ignore] # noqa: E402
+from rankzero_warm.training_program import leave  # type: ignore[import-not-found, unused-ignore] # noqa: E402
 
 sys.path[:] = [entry for entry in sys.path if entry != FOLDER]
 program = server.serve(sys.argv[1:])

@@ -73,7 +73,7 @@ def worker(
         print(unit(_command(options), getpass.getuser()), end="")
         return
     require("worker", "worker")
-    from worker.agent.program import Worker
+    from worker.agent.worker import Worker
 
     _run("worker", lambda: Worker(options).run())
 
@@ -105,7 +105,7 @@ def gateway(
         poll_s=poll,
     )
     require("gateway", "worker")
-    from worker.slurm.program import GatewayProgram
+    from worker.slurm.gateway_program import GatewayProgram
 
     _run("gateway", lambda: GatewayProgram(options).run())
 

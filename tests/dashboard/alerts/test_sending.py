@@ -8,8 +8,8 @@ from typing import Any
 
 import pytest
 
+from dashboard.alerts.message_sender import LIMIT_S, PRIVATE
 from dashboard.alerts.outbox import Sender
-from dashboard.alerts.program import LIMIT_S, PRIVATE
 from tests.dashboard.alerts.receivers import Http, Mail, Receiver, serving
 
 BUSY_LIMIT_S = 4 * LIMIT_S

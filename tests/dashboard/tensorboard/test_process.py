@@ -17,7 +17,7 @@ import pytest
 
 from dashboard.service.service import Service
 from dashboard.settings import Settings
-from dashboard.tensorboard import program as tensorboard_program
+from dashboard.tensorboard import board_server
 from dashboard.tensorboard.process import NothingToShow, StillStarting, TensorBoardFailed, TensorBoards
 from db.attempts import attempt_queries
 from db.tasks import task_reports
@@ -228,9 +228,9 @@ def test_many_who_open_it_at_once_get_the_same(tmp_path: Path) -> None:
 @pytest.mark.filterwarnings("ignore:html5lib:DeprecationWarning")
 def test_only_plugins_that_read_event_files_are_loaded() -> None:
     names = [plugin.__name__ if isinstance(plugin, type) else type(plugin).__name__ for plugin in
-             tensorboard_program.plugins()]  # fmt: skip
+             board_server.plugins()]  # fmt: skip
     assert {"CorePluginLoader", "ScalarsPlugin", "ImagesPlugin", "HistogramsPlugin", "TextPlugin"} <= set(names)
-    assert len(names) == len(tensorboard_program.PLUGINS)
+    assert len(names) == len(board_server.PLUGINS)
     assert not [name for name in names if re.search("Projector|Debugger|Profile|WIT", name)]
 
 

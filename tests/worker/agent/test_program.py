@@ -142,7 +142,7 @@ def test_sigterm_leaves_trainings_running_and_the_next_worker_finds_them(program
 
 
 def test_sigterm_with_stop_runs_ends_them_and_lets_the_server_know(program, server):
-    patient = "worker.agent.program.ACKNOWLEDGE_LIMIT_S"
+    patient = "worker.agent.worker.ACKNOWLEDGE_LIMIT_S"
     worker = training(program, server, WAITING, "--stop-runs", changed=patient)
     worker.terminate()
     assert worker.wait(LIMIT_S) == 0
@@ -152,7 +152,7 @@ def test_sigterm_with_stop_runs_ends_them_and_lets_the_server_know(program, serv
 
 def test_a_second_sigterm_does_not_wait_for_the_run_to_save(program, server):
     text = "import signal\nsignal.signal(signal.SIGTERM, signal.SIG_IGN)\n" + WAITING
-    patient = "worker.agent.program.SHUTDOWN_GRACE_S"
+    patient = "worker.agent.worker.SHUTDOWN_GRACE_S"
     worker = training(program, server, text, "--stop-runs", changed=patient)
     worker.terminate()
     until(lambda: program.supervisor()["state"] == "stopping")

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from worker.agent.program import Worker
+from worker.agent.worker import Worker
 from worker.session.options import WorkerOptions
 
 

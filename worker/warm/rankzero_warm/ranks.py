@@ -12,7 +12,7 @@ from collections.abc import Sequence
 from importlib import import_module
 
 from . import channel, identity
-from .program import Program
+from .training_program import Program
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:

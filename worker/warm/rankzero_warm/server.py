@@ -12,9 +12,9 @@ from collections.abc import Sequence
 from importlib import import_module
 
 from . import channel, identity
-from .program import Program
 from .ranks import HANDLERS, fork_spares, start_through
 from .reads import Reads, named_by_site
+from .training_program import Program
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:

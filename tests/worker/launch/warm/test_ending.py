@@ -19,7 +19,7 @@ print("out")
 LEAVING = f"""
 import sys
 sys.path.insert(0, {str(FOLDER)!r})
-from rankzero_warm.program import leave
+from rankzero_warm.training_program import leave
 path = sys.argv[1]
 try:
     exec(compile(open(path).read(), path, "exec"), {{"__name__": "__main__"}})

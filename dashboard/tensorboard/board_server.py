@@ -16,7 +16,7 @@ from domain.clock import SYSTEM_CLOCK
 
 def main() -> int:
     """Serve a folder of event files on a Unix socket until the dashboard ends."""
-    parser = argparse.ArgumentParser(prog="dashboard.tensorboard.program", description=__doc__)
+    parser = argparse.ArgumentParser(prog="dashboard.tensorboard.board_server", description=__doc__)
     parser.add_argument("folder", help="contains events/ and the socket; access to it allows reading")
     parser.add_argument("--title", default="")
     parser.add_argument("--parent", type=int, required=True, help="process id of the dashboard")
