@@ -17,7 +17,7 @@ from dashboard.compare.spec_changes import (
 from dashboard.service.service import Service
 from dashboard.snapshots.differences import CodeDifference, compare
 from dashboard.snapshots.git_address import CodeRefused
-from dashboard.snapshots.keeping import Snapshots
+from dashboard.snapshots.stored_snapshots import Snapshots
 from db.engine import Store
 from db.runs.compared_runs import ComparedRun, compared_runs
 from domain.choices import RECIPES

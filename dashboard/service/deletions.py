@@ -8,7 +8,7 @@ from typing import NamedTuple
 
 from dashboard.live.hub import Hub
 from dashboard.settings import DAY_S
-from dashboard.snapshots.keeping import Snapshots
+from dashboard.snapshots.stored_snapshots import Snapshots
 from dashboard.storage.files import Files
 from dashboard.storage.wheels import Wheels
 from db import acting

@@ -38,7 +38,7 @@ from dashboard.service.scheduler import Scheduler
 from dashboard.service.secrets import Secrets
 from dashboard.service.store_opening import open_store
 from dashboard.settings import DAY_S, MIB, Settings
-from dashboard.snapshots.keeping import Snapshots
+from dashboard.snapshots.stored_snapshots import Snapshots
 from dashboard.storage.checkpoint_storages import AbandonedImports, CheckpointStorages
 from dashboard.storage.conversions import Conversions
 from dashboard.storage.files import Files

@@ -10,7 +10,7 @@ from typing import Any
 from pydantic import BaseModel
 
 from dashboard.service.secrets import Secrets
-from dashboard.snapshots.keeping import Snapshots
+from dashboard.snapshots.stored_snapshots import Snapshots
 from db import acting
 from db.engine import Store
 from db.people.ownership import DEFAULT_PROJECT

@@ -12,7 +12,7 @@ from dashboard.planning.resolve import ClusterNodes, resolve
 from dashboard.script_reader.options import Option
 from dashboard.service import service
 from dashboard.studies.sweep_request import SweepRequest
-from dashboard.views.launch import code, keeping, plan, scaling, secret_names, sweeping, telling
+from dashboard.views.launch import code, kept_form, plan, scaling, secret_names, sweeping, telling
 from dashboard.views.launch import script as launch_script
 from dashboard.views.launch.fields import FORM_LABELS, GIT, HELP, MISSING, PLACEHOLDERS, PREFIX, SCRIPT, UPLOAD, Fields
 from dashboard.views.launch.form import EMPTY, RECIPE, FormReading, read, values_of
@@ -63,7 +63,7 @@ def page() -> None:
         _fields(inputs, recipes, recipe, script, cluster, useless)
     with meaning, st.container(key="launch_meaning"):
         _meaning(reading, sweep, cluster, wrong, labels)
-    keeping.keep()
+    kept_form.keep()
 
 
 TARGET_LABELS = {RECIPE: "Recipe", SCRIPT: "Script or folder", GIT: "Repository", UPLOAD: "Upload"}
@@ -132,7 +132,7 @@ def _clear() -> None:
     launch_script.forget()
     st.session_state.pop("launch_notice", None)
     st.session_state.pop(LINES, None)
-    keeping.forget()
+    kept_form.forget()
 
 
 def _fill_from(run_id: str, recipes: Collection[str], with_fix: bool) -> None:
@@ -360,7 +360,7 @@ def _launch(spec: RunSpec | None) -> None:
         return
     telling.launched(run_id, recipient)
     st.session_state.pop("launch_notice", None)
-    keeping.leave_for("run", id=run_id)
+    kept_form.leave_for("run", id=run_id)
 
 
 def _like() -> str | None:

@@ -8,7 +8,7 @@ from dashboard.planning.resolve import Resolved
 from dashboard.service import service
 from dashboard.studies.scaling_document import judgement
 from dashboard.studies.scaling_request import StudyRequest, create
-from dashboard.views.launch import keeping
+from dashboard.views.launch import kept_form
 from dashboard.views.launch.fields import PREFIX
 from dashboard.views.layout import actions, links
 from db.studies import studies
@@ -88,5 +88,5 @@ def popover(spec: RunSpec | None, like: str | None) -> None:
         _fields()
         # No callback: it would get the settings of the last drawing, which lack what was typed since.
         if st.button("Start the study", disabled=spec is None) and spec is not None:
-            actions.attempt(lambda: keeping.leave_for("scaling", id=_create(spec, like)), REFUSED)
+            actions.attempt(lambda: kept_form.leave_for("scaling", id=_create(spec, like)), REFUSED)
         actions.show(REFUSED)

@@ -13,7 +13,7 @@ from dashboard.errors import describe
 from dashboard.service import service
 from dashboard.studies.sweep_request import SweepRequest, create, launch_with_seeds, seed_specs
 from dashboard.studies.trial_spec import trial_spec
-from dashboard.views.launch import keeping, telling
+from dashboard.views.launch import kept_form, telling
 from dashboard.views.launch.swept_fields import LINES, NUMBERS, SweptFields
 from dashboard.views.layout import actions
 from domain.choices import RECIPES
@@ -120,7 +120,7 @@ def panel(sweep: DraftSweep, spec: RunSpec | None) -> SweepRequest | None:
 
 def launch(request: SweepRequest, like: str | None) -> None:
     """Launch the sweep and open its page, or remember why not."""
-    actions.attempt(lambda: keeping.leave_for("sweeps", id=create(service.current(), request, like)), REFUSED)
+    actions.attempt(lambda: kept_form.leave_for("sweeps", id=create(service.current(), request, like)), REFUSED)
 
 
 def _metric(spec: RunSpec | None) -> str:
@@ -260,4 +260,4 @@ def _launch_seeds(spec: RunSpec, seeds: list[int], like: str | None) -> None:
     for run_id in runs:
         telling.launched(run_id, recipient)
     st.session_state.pop("launch_notice", None)
-    keeping.leave_for("compare", runs=",".join(runs), group="all")
+    kept_form.leave_for("compare", runs=",".join(runs), group="all")

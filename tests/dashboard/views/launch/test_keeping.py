@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from dashboard.views.launch.keeping import _fits, without_secrets
+from dashboard.views.launch.kept_form import _fits, without_secrets
 
 
 @pytest.mark.parametrize(
