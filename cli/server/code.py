@@ -15,8 +15,8 @@ from domain.environments.locks import CHOICES, named_lock
 from domain.environments.sources import OTHERWISE
 
 if TYPE_CHECKING:  # imported lazily: only a launch needs it
-    from dashboard.snapshots.bringing import PackedCode
     from dashboard.snapshots.code_checks import CodeRequest
+    from dashboard.snapshots.code_packing import PackedCode
 import os
 
 from dashboard.planning import interpreters
@@ -29,7 +29,7 @@ def with_code(server: ServerClient, spec: Spec) -> Spec:
 
     Raises CommandFailed for code that cannot be packed."""
     from dashboard.planning.environments import of_archive
-    from dashboard.snapshots.bringing import pack_code
+    from dashboard.snapshots.code_packing import pack_code
 
     request = _code_request(spec)
     if request is None:
@@ -51,7 +51,7 @@ def preview(server: ServerClient, spec: Spec) -> Any:
 
     Raises CommandFailed for code that could not be packed."""
     from dashboard.planning.environments import of_selection
-    from dashboard.snapshots.bringing import survey
+    from dashboard.snapshots.code_packing import survey
 
     request = _code_request(spec)
     if request is None:

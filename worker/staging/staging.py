@@ -26,8 +26,8 @@ from worker.node.attempt_files import DATA_FILE
 from worker.node.state_files import read_object, write_whole
 from worker.session.client import Client, TaskRef
 from worker.session.failures import RequestRefused, ServerAway
-from worker.staging import bringing, ssh
-from worker.staging.bringing import CannotBring
+from worker.staging import data_source, ssh
+from worker.staging.data_source import CannotBring
 
 log = logging.getLogger(__name__)
 REPORT_EVERY_S = 1.0
@@ -94,16 +94,16 @@ class DataStager:
         log_file, env = self._folder / "worker" / "data.log", training_environment(os.environ)
         log_file.parent.mkdir(parents=True, exist_ok=True)
         self._tell(f"looks for {name}")
-        version = bringing.version(source, env, log_file, self._is_stopped)
+        version = data_source.version(source, env, log_file, self._is_stopped)
         key = environment_hash("data", source.address, version)
         folders.make_room(root, data_dir)
 
         def build(folder: Path, _: int) -> dict[str, object]:
             data = folder / DATA_FOLDER / source.file_name
             data.parent.mkdir(parents=True)
-            bringing.bring(source, data, env, log_file, self._is_stopped, partial(self._progress, name), self._clock)
+            data_source.bring(source, data, env, log_file, self._is_stopped, partial(self._progress, name), self._clock)
             self._tell(f"checks {name}")
-            digest, sizes = bringing.digest(data, self._is_stopped)
+            digest, sizes = data_source.digest(data, self._is_stopped)
             (folder / MANIFEST_FILE).write_text(json.dumps(sizes))
             return {"digest": digest, "files": len(sizes), "bytes": sum(sizes.values())}
 

@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from dashboard.snapshots.bringing import PackedCode, pack_code
 from dashboard.snapshots.code_checks import CodeRequest, check_code
+from dashboard.snapshots.code_packing import PackedCode, pack_code
 from dashboard.snapshots.git import GitLimits, Outcome, pinned
 from dashboard.snapshots.git_address import CodeRefused, check_address, check_ref, is_git_address, repository_name
 from tests.dashboard.checkouts import commit, git, names_in, write

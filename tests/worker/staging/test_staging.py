@@ -28,7 +28,7 @@ from tests.virtual_time import VirtualTime
 from worker.environments import folders
 from worker.launch.preparation import CannotStart, LocalNode
 from worker.session.client import TaskRef
-from worker.staging.bringing import PIECE_BYTES
+from worker.staging.data_source import PIECE_BYTES
 from worker.staging.ssh import refusal
 from worker.staging.staging import DataStager
 

@@ -9,11 +9,11 @@ from pathlib import Path
 
 import pytest
 
-from dashboard.snapshots import bringing, selection
+from dashboard.snapshots import code_packing, selection
 from dashboard.snapshots import git as snapshot_git
 from dashboard.snapshots.archive import pack
-from dashboard.snapshots.bringing import pack_code, survey
 from dashboard.snapshots.code_checks import CodeRequest, check_code
+from dashboard.snapshots.code_packing import pack_code, survey
 from dashboard.snapshots.git_address import CodeRefused
 from dashboard.snapshots.selection import select
 from tests.dashboard.checkouts import commit, git, names_in, write
@@ -318,7 +318,7 @@ def test_modules_and_entries_below_are_found(tmp_path):
     for start in ({"module": "package.train"}, {"entry": "deep/er/t.py"}, {"entry": "./deep/er/../er/t.py"}):
         check_code(CodeRequest(str(code), **start))
     assert (
-        bringing.pack_code(CodeRequest(str(code), str(code / "deep/er/t.py")), tmp_path / "a", MIB).entry
+        code_packing.pack_code(CodeRequest(str(code), str(code / "deep/er/t.py")), tmp_path / "a", MIB).entry
         == "deep/er/t.py"
     )
 
