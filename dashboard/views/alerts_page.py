@@ -11,7 +11,7 @@ from dashboard.alerts.request import AlertRequest, create
 from dashboard.components import browser
 from dashboard.errors import Rejection
 from dashboard.service import service
-from dashboard.views.launch.telling import SECRET
+from dashboard.views.launch.notification_choice import SECRET
 from dashboard.views.layout import actions, permissions, style
 from db.alerts import alerts, events
 from db.alerts.alerts import AlertView

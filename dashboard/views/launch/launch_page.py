@@ -12,7 +12,7 @@ from dashboard.planning.resolve import ClusterNodes, resolve
 from dashboard.script_reader.options import Option
 from dashboard.service import service
 from dashboard.studies.sweep_request import SweepRequest
-from dashboard.views.launch import code, kept_form, plan, scaling, secret_names, sweeping, telling
+from dashboard.views.launch import code, kept_form, notification_choice, plan, scaling, secret_names, sweeping
 from dashboard.views.launch import script as launch_script
 from dashboard.views.launch.fields import FORM_LABELS, GIT, HELP, MISSING, PLACEHOLDERS, PREFIX, SCRIPT, UPLOAD, Fields
 from dashboard.views.launch.form import EMPTY, RECIPE, FormReading, read, values_of
@@ -190,7 +190,7 @@ def _code_section(form: Fields, recipes: Iterable[str], script: ScriptForm | Non
         if st.session_state[PREFIX + "source"] != RECIPE:
             _launcher(form, script)
     form.row((2, 1), "name", "project")
-    telling.field()
+    notification_choice.field()
 
 
 def _launcher(form: Fields, script: ScriptForm | None) -> None:
@@ -344,9 +344,9 @@ def _launch(spec: RunSpec | None) -> None:
     if spec is None:
         return
     try:
-        recipient = telling.recipient()
+        recipient = notification_choice.recipient()
     except InvalidRequest as error:
-        telling.refuse(error)
+        notification_choice.refuse(error)
         st.rerun()
     try:
         run_id = service.current().launch(spec, _like())
@@ -358,7 +358,7 @@ def _launch(spec: RunSpec | None) -> None:
     except AWAY as error:
         st.error(as_text(f"Not launched. {cause(error)}"), icon=":material/cloud_off:")
         return
-    telling.launched(run_id, recipient)
+    notification_choice.launched(run_id, recipient)
     st.session_state.pop("launch_notice", None)
     kept_form.leave_for("run", id=run_id)
 

@@ -13,7 +13,7 @@ from dashboard.errors import describe
 from dashboard.service import service
 from dashboard.studies.sweep_request import SweepRequest, create, launch_with_seeds, seed_specs
 from dashboard.studies.trial_spec import trial_spec
-from dashboard.views.launch import kept_form, telling
+from dashboard.views.launch import kept_form, notification_choice
 from dashboard.views.launch.swept_fields import LINES, NUMBERS, SweptFields
 from dashboard.views.layout import actions
 from domain.choices import RECIPES
@@ -109,7 +109,7 @@ def panel(sweep: DraftSweep, spec: RunSpec | None) -> SweepRequest | None:
         plan = _plan(sweep, metric)
         with trials:
             _trials(plan if not sweep.refusals else None)
-        if st.session_state.get(telling.TELL):
+        if st.session_state.get(notification_choice.TELL):
             st.caption("Nobody is told about single trials; set an alert on the Alerts page.")
         if LINES in sweep.refusals:
             st.markdown(f":red[{as_text(sweep.refusals[LINES])}]")
@@ -255,9 +255,9 @@ def seeds_button(spec: RunSpec | None, seeds: list[int], is_wrong: bool, like: s
 
 
 def _launch_seeds(spec: RunSpec, seeds: list[int], like: str | None) -> None:
-    recipient = telling.recipient()
+    recipient = notification_choice.recipient()
     runs = launch_with_seeds(service.current(), spec, seeds, like=like)
     for run_id in runs:
-        telling.launched(run_id, recipient)
+        notification_choice.launched(run_id, recipient)
     st.session_state.pop("launch_notice", None)
     kept_form.leave_for("compare", runs=",".join(runs), group="all")
