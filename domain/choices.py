@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from enum import StrEnum
-from typing import Literal, get_args
+from typing import Literal
 
 LrScaling = Literal["none", "linear", "sqrt"]
 Precision = Literal["fp32", "bf16", "fp16"]
@@ -18,9 +18,6 @@ LrOnResize = Literal["keep", "scale"]
 """How the learning rate follows when an attempt has another number of ranks than the run was launched with."""
 Pool = Literal["nodes", "slurm"]
 """Where devices come from: our own scheduler, or a Slurm cluster."""
-PassedField = Literal["batch_size", "lr", "epochs", "max_steps", "warmup_steps", "precision", "accumulate", "seed"]
-PASSED: tuple[PassedField, ...] = get_args(PassedField)
-"""Fields of a spec that scripts take by options of their own."""
 RUN_ID = re.compile(r"[a-z0-9]{10}")
 RECIPES = ("image_classifier", "language_model")
 

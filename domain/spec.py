@@ -8,7 +8,8 @@ from typing import Annotated, Any, Self
 
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field, field_validator, model_validator
 
-from domain.choices import Launcher, LrOnResize, LrScaling, OnHang, OnLostNode, PassedField, Pool, Precision, Strategy
+from domain.catalogue import Kind, Row, Section, catalogue
+from domain.choices import Launcher, LrOnResize, LrScaling, OnHang, OnLostNode, Pool, Precision, Strategy
 from domain.environments.locks import checked_choice
 from domain.environments.sources import source_of
 from domain.people.references import Named, Reference
@@ -94,91 +95,243 @@ class SlurmOptions(BaseModel):
 
     model_config = ConfigDict(frozen=True, extra="forbid")
 
-    partition: NodeText | None = None
-    account: NodeText | None = None
-    time_limit: TimeLimit | None = None
+    partition: Annotated[NodeText, Row("Partition", section=Section.SLURM, unset="the cluster's default")] | None = None
+    account: Annotated[NodeText, Row("Account", section=Section.SLURM, unset="yours")] | None = None
+    time_limit: Annotated[TimeLimit, Row(
+        "Time limit", section=Section.SLURM, unset="the partition's", metavar="T",
+        help="90 (minutes), 12:00:00 or 2-12 (days-hours). Shortly before, the ranks get a signal to save.",
+    )] | None = None  # fmt: skip
     """A time in sbatch's format: minutes, minutes:seconds, hours:minutes:seconds, days-hours[:minutes[:seconds]]."""
-    options: Annotated[list[SbatchOption], Field(max_length=100)] = []
-    """Further options of sbatch, e.g. `--constraint=a100`."""
+    options: Annotated[list[SbatchOption], Field(max_length=100), Row(
+        "Further options of sbatch", section=Section.SLURM, name="sbatch_options", kind=Kind.WORDS,
+        option="sbatch-option", metavar="--X=Y", example="--constraint=a100 --mem=64G",
+        help="Such as --constraint=a100, --mem=64G and --cpus-per-gpu=8.",
+    )] = []  # fmt: skip
 
 
 class RunSpec(BaseModel):
-    """Everything a person decides about a run. `None` means the script's or recipe's default."""
+    """Everything a person decides about a run. `None` means the script's or recipe's default.
+
+    Its rows are the catalogue of its fields, in the order in which the form and the command line have them."""
 
     model_config = ConfigDict(frozen=True, extra="forbid")
 
-    target: Annotated[str, Field(min_length=1, max_length=4096), AfterValidator(_plain_text), Reference(Named.CODE)]
+    target: Annotated[
+        str, Field(min_length=1, max_length=4096), AfterValidator(_plain_text), Reference(Named.CODE), Row("Code")
+    ]
     """A recipe's name, the absolute path of a script or folder, or a git URL; with `snapshot`, only its origin."""
-    entry: Annotated[Argument, Reference(Named.CODE)] | None = None
-    """The script to start, relative to the folder or the snapshot."""
-    snapshot: Annotated[str, Field(pattern=r"^[0-9a-f]{64}$"), Reference(Named.SNAPSHOT)] | None = None
+    entry: Annotated[Argument, Reference(Named.CODE), Row(
+        "Entry file", section=Section.CODE, example="train.py", metavar="FILE",
+        help="The file to start, relative to the folder or the repository.",
+    )] | None = None  # fmt: skip
+    snapshot: Annotated[
+        str,
+        Field(pattern=r"^[0-9a-f]{64}$"),
+        Reference(Named.SNAPSHOT),
+        Row("Code", is_compared=False, is_searched=False),
+    ] | None = None  # fmt: skip
     """SHA-256 of the code that is unpacked into the working directory of every node."""
-    ref: Annotated[str, Field(max_length=250), AfterValidator(_plain_text), AfterValidator(_one_line)] | None = None
-    """Branch, tag or commit of a git URL; the resolved commit is stored with the snapshot."""
-    module: Annotated[str, Field(pattern=r"^[A-Za-z_][\w.]*$"), Reference(Named.CODE)] | None = None
-    name: Label = ""
-    project: Annotated[Label, Reference(Named.PROJECT, Action.LAUNCH)] = "default"
-    nodes: Annotated[int, Field(ge=1, le=4096)] = 1
+    ref: Annotated[
+        str,
+        Field(max_length=250),
+        AfterValidator(_plain_text),
+        AfterValidator(_one_line),
+        Row("Branch, tag or commit", section=Section.CODE, unset="its default branch", help="Of a git address."),
+    ] | None = None  # fmt: skip
+    """The resolved commit is stored with the snapshot."""
+    module: Annotated[
+        str,
+        Field(pattern=r"^[A-Za-z_][\w.]*$"),
+        Reference(Named.CODE),
+        Row("Module", section=Section.CODE, example="or package.train", help="Run with -m, instead of a file."),
+    ] | None = None  # fmt: skip
+    name: Annotated[Label, Row("Name", section=Section.RUN, unset="the script's name", is_compared=False)] = ""
+    project: Annotated[Label, Reference(Named.PROJECT, Action.LAUNCH), Row("Project", section=Section.RUN)] = "default"
+    nodes: Annotated[int, Field(ge=1, le=4096), Row(
+        "Nodes", section=Section.SCALE, metavar="N|MIN:MAX",
+        help="2:4 starts with 2 to 4 available nodes, and grows and shrinks at checkpoints.",
+    )] = 1  # fmt: skip
     """Also accepts the string MIN:MAX, which makes the run elastic with `min_nodes` MIN."""
-    gpus_per_node: Annotated[int, Field(ge=1, le=1024)] | None = None
+    gpus_per_node: Annotated[int, Field(ge=1, le=1024), Row(
+        "GPUs per node", label_without_gpus="Processes per node", section=Section.SCALE, unset="all free",
+        help="Processes started on each node; by default all free slots (a slot is a GPU, or the place of one "
+        "process on a node without) of the node with the most.",
+    )] | None = None  # fmt: skip
     """Processes per node; `None` is replaced at submission by the free slots of the emptiest node."""
-    batch_size: Count | None = None
-    """Samples per GPU and micro-step."""
-    lr: Annotated[float, Field(gt=0, allow_inf_nan=False)] | None = None
-    """Learning rate on one GPU, before `lr_scaling`."""
-    lr_scaling: LrScaling = "none"
-    warmup_steps: Annotated[int, Field(ge=0, le=1_000_000_000)] | None = None
-    epochs: Count | None = None
-    max_steps: Count | None = None
-    precision: Precision = "fp32"
-    accumulate: Annotated[int, Field(ge=1, le=1_000_000)] = 1
-    strategy: Strategy = "ddp"
-    launcher: Launcher | None = None
-    seed: Annotated[int, Field(ge=0, lt=2**63)] | None = None
-    args: Annotated[list[Argument], Field(max_length=10_000)] = []
-    as_variables: dict[PassedField, Argument] = {}
+    strategy: Annotated[Strategy, Row(
+        "Strategy", section=Section.SCALE,
+        help="ddp: a replica on every rank. fsdp: parameters sharded over the ranks. "
+        "dp: one process, all GPUs. single: one process, one GPU.",
+    )] = "ddp"  # fmt: skip
+    batch_size: Annotated[Count, Row(
+        "Batch per GPU", label_without_gpus="Batch per process", section=Section.TRAINING,
+        help="Samples per process and forward pass. Out of memory? Lower this and raise the accumulation.",
+        several="Several make a sweep: 16, 32, 64.",
+        script_options="per_device_train_batch_size per_gpu_train_batch_size per_device_batch_size "
+        "per_gpu_batch_size batch_size_per_gpu batch_size_per_device local_batch_size micro_batch_size "
+        "micro_batch train_micro_batch_size device_batch_size train_batch_size batch_size batchsize batch bs bsz",
+    )] | None = None  # fmt: skip
+    accumulate: Annotated[int, Field(ge=1, le=1_000_000), Row(
+        "Accumulation", section=Section.TRAINING,
+        help="Forward passes per optimizer step. Multiplies the global batch, costs no memory.",
+        script_options="gradient_accumulation_steps grad_accumulation_steps accumulate_grad_batches "
+        "grad_accum_steps accumulation_steps accum_steps accum_iter grad_accum accumulate",
+    )] = 1  # fmt: skip
+    precision: Annotated[Precision, Row(
+        "Precision", section=Section.TRAINING, script_options="precision mixed_precision dtype amp_dtype",
+        help="bf16 and fp16 are autocast; fp16 with a gradient scaler.",
+    )] = "fp32"  # fmt: skip
+    lr: Annotated[float, Field(gt=0, allow_inf_nan=False), Row(
+        "Learning rate", section=Section.TRAINING, help="Rate for one process, before the scaling rule.",
+        several="Several make a sweep: 1e-4, 3e-4 or 1e-5..1e-2 log.",
+        script_options="learning_rate learningrate lr base_learning_rate init_lr initial_lr peak_lr max_lr",
+    )] | None = None  # fmt: skip
+    warmup_steps: Annotated[int, Field(ge=0, le=1_000_000_000), Row(
+        "Warm-up steps", section=Section.TRAINING,
+        help="Optimizer steps over which the rate rises from nearly 0.",
+        script_options="num_warmup_steps warmup_steps n_warmup_steps lr_warmup_steps warmup_iters "
+        "num_warmup_iters warmup_iterations",
+    )] | None = None  # fmt: skip
+    lr_scaling: Annotated[LrScaling, Row(
+        "Scaling rule", section=Section.TRAINING,
+        help="linear: times the ranks (SGD, Goyal et al. 2017). sqrt: times their square root (Adam).",
+    )] = "none"  # fmt: skip
+    epochs: Annotated[Count, Row(
+        "Epochs", section=Section.TRAINING, help="Passes over the data.",
+        script_options="num_train_epochs num_epochs max_epochs n_epochs nepochs total_epochs train_epochs epochs",
+    )] | None = None  # fmt: skip
+    max_steps: Annotated[Count, Row(
+        "Steps", section=Section.TRAINING, unset="from epochs", help="Optimizer steps.",
+        script_options="max_train_steps max_steps num_train_steps total_steps num_steps n_steps train_steps "
+        "max_iters max_iter num_iters n_iters num_iterations max_iterations total_iters train_iters "
+        "training_steps steps iters iterations",
+    )] | None = None  # fmt: skip
+    seed: Annotated[int, Field(ge=0, lt=2**63), Row(
+        "Seed", section=Section.TRAINING, unset="set by the script", help="Each rank derives its own seed.",
+        several="Several (1, 2, 3) launch a run for each.",
+        script_options="seed random_seed manual_seed rng_seed seed_everything",
+    )] | None = None  # fmt: skip
+    launcher: Annotated[Launcher, Row(
+        "Launcher", section=Section.RUN, unset="automatic",
+        help="automatic: torchrun, or python for a single process.",
+    )] | None = None  # fmt: skip
+    args: Annotated[list[Argument], Field(max_length=10_000), Row(
+        "Extra arguments", section=Section.RUN, kind=Kind.WORDS, is_compared=False,
+        example="--width 64 --data '/data/my images'",
+        help="Added to the command. {lr}, {batch_size}, {epochs}, {max_steps}, {seed}, {run_dir} and {resume} "
+        "are filled in; the environment has the same values as RANKZERO_LR and so on.",
+        several="Several values in braces make a sweep: --width {64,128}.",
+    )] = []  # fmt: skip
+    as_variables: Annotated[dict[str, Argument], Row("Only as variables")] = {}
     """Values that no option of the script takes: it has them only as RANKZERO_LR and the like, if it reads those."""
-    env: dict[str, Argument] = {}
-    secrets: Annotated[list[str], Field(max_length=100), Reference(Named.SECRET)] = []
-    """Names of stored secrets of the person or the project, which the ranks get as variables of the same names."""
-    python: Annotated[Argument, Reference(Named.NODE_PATH)] | None = None
+    env: Annotated[dict[str, Argument], Row(
+        "Environment", section=Section.ADVANCED, example="NCCL_DEBUG=INFO", metavar="NAME=VALUE",
+        help="Variables of the ranks.", entry_label="Environment",
+    )] = {}  # fmt: skip
+    secrets: Annotated[list[str], Field(max_length=100), Reference(Named.SECRET), Row(
+        "Secrets", section=Section.ADVANCED, kind=Kind.SECRETS, option="secret", metavar="NAME",
+        help="Each reaches the ranks as an environment variable of its name. Yours goes before the project's.",
+    )] = []  # fmt: skip
+    workdir: Annotated[Argument, Reference(Named.NODE_PATH), Row(
+        "Working directory", section=Section.ADVANCED, unset="a fresh directory", metavar="PATH",
+        help="A path: the run works in place, and its code is not stored.",
+    )] | None = None  # fmt: skip
+    resume: Annotated[str, Field(max_length=4200), Reference(Named.CHECKPOINT), Row(
+        "Resume from", section=Section.ADVANCED, example="RUN or RUN:CHECKPOINT", metavar="RUN[:CHECKPOINT]",
+        help="A checkpoint of another run; by default its latest complete one.",
+    )] | None = None  # fmt: skip
+    priority: Annotated[
+        int,
+        Field(ge=-100, le=100),
+        Row("Priority", section=Section.ADVANCED, help="-100 to 100; higher priorities start first."),
+    ] = 0  # fmt: skip
+    on_nodes: Annotated[list[NodeText], Field(max_length=4096), Row(
+        "Only on nodes", section=Section.ADVANCED, example="gpu-1, gpu-2", option="on", metavar="NODE",
+        help="Only these nodes; by default any.",
+    )] = []  # fmt: skip
+    printed_pattern: Annotated[Pattern, Row(
+        "Pattern of printed lines", section=Section.ADVANCED, example="it {step} | loss {loss}", metavar="PATTERN",
+        help="For a script whose printed values no rule reads: one of its lines with names in braces for its "
+        "numbers; {*} may be anything.",
+        is_compared=False,
+    )] | None = None  # fmt: skip
+    links: Annotated[dict[str, Argument], Reference(Named.NODE_PATH), Row(
+        "Links", section=Section.ADVANCED, example="data=/mnt/imagenet", option="link", metavar="NAME=PATH",
+        help="A folder of the node that appears as NAME in the working directory.", entry_label="Link",
+    )] = {}  # fmt: skip
+    stage: Annotated[dict[str, Argument], Field(max_length=100), Reference(Named.NODE_PATH), Row(
+        "Data", section=Section.ADVANCED, example="data=https://host/imagenet.tar", metavar="NAME=SOURCE",
+        help="What each node brings before the start, once: an http, https or s3 address, a path there, or "
+        "HOST:PATH over the node's ssh; archives are unpacked. It is NAME in the working directory.",
+    )] = {}  # fmt: skip
+    labels: Annotated[dict[NodeText, NodeText], Field(max_length=32), Row(
+        "Node labels", section=Section.ADVANCED, example="rack=b2", option="label", metavar="NAME=VALUE",
+        help="Only nodes with these labels, as `rankzero worker --label` gave them.",
+    )] = {}  # fmt: skip
+    python: Annotated[Argument, Reference(Named.NODE_PATH), Row(
+        "Python", section=Section.ADVANCED, unset="the project's, else the node's",
+        help="The Python to use, or a virtual environment's folder, on the nodes; by default the .venv or venv in "
+        "the script's project where every node is on this machine, else each node's default.",
+    )] | None = None  # fmt: skip
     environment: Annotated[
-        Argument, AfterValidator(_one_line), AfterValidator(checked_choice), Reference(Named.NODE_PATH)
-    ] = "auto"
-    """auto, lock, none, a lock file in the code, or the absolute path of an environment on the nodes."""
-    workdir: Annotated[Argument, Reference(Named.NODE_PATH)] | None = None
-    links: Annotated[dict[str, Argument], Reference(Named.NODE_PATH)] = {}
-    stage: Annotated[dict[str, Argument], Field(max_length=100), Reference(Named.NODE_PATH)] = {}
-    """Name in the working directory -> where each node brings it from, once, before the start."""
-    resume: Annotated[str, Field(max_length=4200), Reference(Named.CHECKPOINT)] | None = None
-    """RUN or RUN:CHECKPOINT."""
-    priority: Annotated[int, Field(ge=-100, le=100)] = 0
-    """Higher priorities start first; among equals, the oldest."""
-    labels: Annotated[dict[NodeText, NodeText], Field(max_length=32)] = {}
-    """Labels that every node of the run must have."""
-    on_nodes: Annotated[list[NodeText], Field(max_length=4096)] = []
-    """Names of the nodes it may get; empty: any."""
-    wait_for_nodes: bool = False
-    stop_grace_s: Annotated[float, Field(ge=0, le=3600, allow_inf_nan=False)] = 30.0
-    probe: bool = True
-    """Load the probe into every rank: steps, data waits, stacks."""
-    printed_pattern: Pattern | None = None
-    """How a line that the script prints is read as a series: `it {step} | loss {loss}`."""
-    hang_after_s: Annotated[float, Field(ge=1, le=604_800, allow_inf_nan=False)] | None = None
-    """Seconds without a step that count as a hang; None: 60, or ten median steps if that is longer."""
-    on_hang: OnHang = "report"
-    max_restarts: Annotated[int, Field(ge=0, le=1000)] = 0
-    """Automatic restarts from the last complete checkpoint after failures."""
-    min_nodes: Annotated[int, Field(ge=1, le=4096)] | None = None
-    """Minimum nodes for a restart after a node is lost; None: as many as the first attempt."""
-    elastic: bool = False
+        Argument, AfterValidator(_one_line), AfterValidator(checked_choice), Reference(Named.NODE_PATH), Row(
+        "Packages", section=Section.ADVANCED, example="auto, lock, none or a path", metavar="auto|lock|none|PATH",
+        help="auto: each node builds the environment of the code's uv.lock, pylock.toml or requirements.txt. lock: "
+        "not without one. none: as the node is. Or the path of a lock file in the code, or of an environment there.",
+    )] = "auto"  # fmt: skip
+    wait_for_nodes: Annotated[
+        bool,
+        Row("Wait for nodes", section=Section.ADVANCED, help="Queue the run even if too few nodes have joined for it."),
+    ] = False  # fmt: skip
+    probe: Annotated[bool, Row(
+        "Probe every rank", section=Section.ADVANCED,
+        help="Records steps, data waits, memory and stack traces of every rank; detects hangs and silent mistakes. "
+        "Costs less than 1 % of the step rate; the script needs no change.",
+    )] = True  # fmt: skip
+    max_restarts: Annotated[int, Field(ge=0, le=1000), Row(
+        "Automatic restarts", section=Section.FAILURES,
+        help="Automatic restarts from the last complete checkpoint after a failure.",
+    )] = 0  # fmt: skip
+    min_nodes: Annotated[int, Field(ge=1, le=4096), Row(
+        "Minimum nodes", section=Section.FAILURES, unset="same as nodes",
+        help="Minimum nodes for a restart after a node is lost; accumulation keeps the global batch.",
+    )] | None = None  # fmt: skip
+    """None: as many as the first attempt."""
+    hang_after_s: Annotated[float, Field(ge=1, le=604_800, allow_inf_nan=False), Row(
+        "Hang timeout", section=Section.FAILURES, unset="60 s or ten steps, whichever is longer", unit=" s",
+        option="hang-after", metavar="S",
+        help="Seconds without a step of any rank, apart from saving, validating and compiling.",
+    )] | None = None  # fmt: skip
+    stop_grace_s: Annotated[float, Field(ge=0, le=3600, allow_inf_nan=False), Row(
+        "Stop grace period", section=Section.FAILURES, option="stop-grace", metavar="S", unit=" s",
+        help="Seconds between SIGTERM and SIGKILL when the run is stopped.",
+    )] = 30.0  # fmt: skip
+    on_lost_node: Annotated[OnLostNode, Row(
+        "When a node is lost", section=Section.FAILURES,
+        help="wait: continue as long as the other ranks step. end: stop as soon as the node counts as lost.",
+    )] = "wait"  # fmt: skip
+    lr_on_resize: Annotated[LrOnResize, Row(
+        "Learning rate on fewer nodes", section=Section.FAILURES,
+        help="keep: unchanged, because the global batch is kept. scale: by the scaling rule for the number of "
+        "ranks.",
+    )] = "keep"  # fmt: skip
+    on_hang: Annotated[OnHang, Row(
+        "After a hang", section=Section.FAILURES,
+        help="report: name the rank that is behind. end: stop the run. resume: stop it and resume from its "
+        "latest checkpoint.",
+    )] = "report"  # fmt: skip
+    torchrun_restarts: Annotated[int, Field(ge=0, le=1000), Row(
+        "torchrun's own restarts", section=Section.FAILURES,
+        help="torchrun restarts its ranks within the attempt, unknown to Rankzero, which manages automatic "
+        "restarts.",
+    )] = 0  # fmt: skip
+    elastic: Annotated[bool, Row("Grows and shrinks")] = False
     """Start on `min_nodes` to `nodes` nodes, as available, and grow or shrink at checkpoints."""
-    on_lost_node: OnLostNode = "wait"
-    lr_on_resize: LrOnResize = "keep"
-    torchrun_restarts: Annotated[int, Field(ge=0, le=1000)] = 0
-    """torchrun's own --max-restarts: ranks restart within the attempt."""
-    pool: Pool = "nodes"
-    slurm: SlurmOptions = SlurmOptions()
+    pool: Annotated[Pool, Row(
+        "Devices from", section=Section.SLURM,
+        help="nodes: those on the Nodes page. slurm: a job on the cluster whose gateway has joined.",
+    )] = "nodes"  # fmt: skip
+    slurm: Annotated[SlurmOptions, Row("Slurm", entry_label="Slurm")] = SlurmOptions()
 
     @model_validator(mode="before")
     @classmethod
@@ -199,6 +352,13 @@ class RunSpec(BaseModel):
         for name in names:
             check_variable(name)
         return names
+
+    @field_validator("as_variables")
+    @classmethod
+    def _are_passed(cls, values: dict[str, str]) -> dict[str, str]:
+        if others := values.keys() - set(PASSED):
+            raise ValueError(f"{min(others)} is not passed to scripts: name one of {', '.join(PASSED)}")
+        return values
 
     @field_validator("stage")
     @classmethod
@@ -336,59 +496,24 @@ def _bytes(text: str) -> int:
     return len(text.encode(errors="surrogatepass")) + 1
 
 
-# The labels of a spec's fields on the pages.
+# The catalogue of all fields that a person sets, those of Slurm among them.
 
-LABELS = {
-    "target": "Code",
-    "git_url": "Repository",
-    "ref": "Branch, tag or commit",
-    "snapshot": "Code",
-    "entry": "Entry file",
-    "module": "Module",
-    "name": "Name",
-    "project": "Project",
-    "nodes": "Nodes",
-    "gpus_per_node": "GPUs per node",
-    "batch_size": "Batch per GPU",
-    "lr": "Learning rate",
-    "lr_scaling": "Scaling rule",
-    "warmup_steps": "Warm-up steps",
-    "epochs": "Epochs",
-    "max_steps": "Steps",
-    "precision": "Precision",
-    "accumulate": "Accumulation",
-    "strategy": "Strategy",
-    "launcher": "Launcher",
-    "seed": "Seed",
-    "args": "Extra arguments",
-    "as_variables": "Only as variables",
-    "env": "Environment",
-    "secrets": "Secrets",
-    "python": "Python",
-    "environment": "Packages",
-    "workdir": "Working directory",
-    "links": "Links",
-    "stage": "Data",
-    "priority": "Priority",
-    "labels": "Node labels",
-    "on_nodes": "Only on nodes",
-    "resume": "Resume from",
-    "stop_grace_s": "Stop grace period",
-    "probe": "Watch the ranks",
-    "printed_pattern": "Pattern of printed lines",
-    "hang_after_s": "Hang timeout",
-    "on_hang": "After a hang",
-    "max_restarts": "Automatic restarts",
-    "min_nodes": "Minimum nodes",
-    "on_lost_node": "When a node is lost",
-    "lr_on_resize": "Learning rate on fewer nodes",
-    "torchrun_restarts": "torchrun's own restarts",
-    "pool": "Devices from",
-    "partition": "Partition",
-    "account": "Account",
-    "time_limit": "Time limit",
-    "sbatch_options": "Further options of sbatch",
-}
+FIELDS = catalogue(RunSpec)
+SLURM_FIELDS = catalogue(SlurmOptions)
+CATALOGUE = {row.name: row for row in (*FIELDS.values(), *SLURM_FIELDS.values())}
+PASSED = tuple(name for name, row in FIELDS.items() if row.script_options)
+"""Fields that scripts take by options of their own."""
+
+
+def label_of(field: str) -> str:
+    """Return the label of a spec's field; another name as it is."""
+    return CATALOGUE[field].label if field in CATALOGUE else field
+
+
+def names_in(section: Section) -> list[str]:
+    """Return the names of the fields in a section, in their order."""
+    return [name for name, row in CATALOGUE.items() if row.section is section]
+
 
 # What people may change about a run after its launch: how it is named, sorted and described.
 

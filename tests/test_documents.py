@@ -12,6 +12,9 @@ import typer.main
 from cli.main import app
 from dashboard.settings import Settings
 from domain.messages import Reason, State
+from domain.search.fields import ALIASES, FIELDS
+from domain.search.query import FieldKind
+from domain.spec import CATALOGUE
 from tests.parts import PARTS
 
 ROOT = Path(__file__).parents[1]
@@ -32,6 +35,26 @@ def options(command: str) -> set[str]:
     """The long names of a command's options."""
     parameters = COMMANDS[command].params
     return {max(parameter.opts, key=len) for parameter in parameters if parameter.opts[0][0] == "-"}
+
+
+def test_options_of_launch_have_the_defaults_of_the_catalogue() -> None:
+    page = (ROOT / "docs/COMMAND-LINE.md").read_text()
+    table = page.partition("| option of `launch` |")[2].partition("\n\n")[0]
+    rows = [re.split(r"(?<!\\)\|", line)[1:3] for line in table.splitlines()[2:]]
+    defaults = [(option, default) for options, default in rows for option in re.findall(r"--[a-z-]+", options)]
+    for row in CATALOGUE.values():
+        if row.section and isinstance(row.default, str | int | float) and row.default:
+            option = f"--{row.option or row.name.replace('_', '-')}"
+            shown = "on" if row.default is True else str(row.default).removesuffix(".0")
+            assert re.search(rf"\b{re.escape(shown)}\b", dict(reversed(defaults))[option]), option
+
+
+def test_the_search_page_has_every_field_by_how_it_is_compared() -> None:
+    table = (ROOT / "docs/SEARCH.md").read_text().partition("| fields | compared |")[2].partition("\n\n")[0]
+    rows = [re.findall(r"`(\w+)`", line.split("|")[1]) for line in table.splitlines()[2:]]
+    assert {name for names in rows for name in names} == {*FIELDS, *ALIASES}
+    *of_one_kind, moments = [{FIELDS[ALIASES.get(name, name)] for name in names} for names in rows]
+    assert all(len(kinds) == 1 for kinds in of_one_kind) and moments == {FieldKind.MOMENT, FieldKind.DURATION}
 
 
 def test_every_setting_stands_in_the_table_with_its_default() -> None:

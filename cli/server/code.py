@@ -10,9 +10,10 @@ from typing import TYPE_CHECKING, Any
 from cli.server.client import ServerClient
 from cli.terminal import CommandFailed, warn
 from dashboard.snapshots.git_address import CodeRefused, is_git_address
-from domain.choices import PASSED, RECIPES
+from domain.choices import RECIPES
 from domain.environments.locks import CHOICES, named_lock
 from domain.environments.sources import OTHERWISE
+from domain.spec import PASSED
 
 if TYPE_CHECKING:  # imported lazily: only a launch needs it
     from dashboard.snapshots.code_checks import CodeRequest

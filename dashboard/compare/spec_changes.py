@@ -8,7 +8,7 @@ from typing import Any
 
 from domain.launch.plan import filled_args
 from domain.masking.masking import MASK, masked_args, masked_text, masked_variable
-from domain.spec import LABELS, RunSpec
+from domain.spec import FIELDS, RunSpec, label_of
 
 
 def spec_differences(specs: Sequence[RunSpec]) -> list[Difference]:
@@ -16,16 +16,6 @@ def spec_differences(specs: Sequence[RunSpec]) -> list[Difference]:
     return [*_fields(specs), *_arguments([filled_args(spec) for spec in specs]), *_figures(specs)]
 
 
-NOT_COMPARED = frozenset({"name", "snapshot", "args", "printed_pattern"})
-"""Names and the reading of logs are irrelevant, code has its own comparison, arguments are compared one by one."""
-MORE_LABELS = {
-    "wait_for_nodes": "Wait for nodes",
-    "probe": "Probe",
-    "hang_after_s": "Hang timeout",
-    "on_hang": "On a hang",
-    "elastic": "Grows and shrinks",
-}
-PAIRS = {"env": "Environment", "links": "Link", "slurm": "Slurm"}
 INTERPRETER = {
     "path": "Interpreter",
     "python": "Python version",
@@ -90,11 +80,6 @@ def _ordinal(number: int) -> str:
     return ("one value", "another")[number] if number < 2 else f"value {number + 1}"
 
 
-def label_of(field: str) -> str:
-    """Return the form's label of a spec's field."""
-    return LABELS.get(field) or MORE_LABELS.get(field) or PAIRS.get(field) or field
-
-
 def _masked(field: str, value: Any) -> Any:
     kind, _, name = field.partition(".")
     if isinstance(value, str):
@@ -118,13 +103,13 @@ def _row(field: str, label: str, values: Iterable[Any]) -> Iterator[Difference]:
 
 def _fields(specs: Sequence[RunSpec]) -> Iterator[Difference]:
     documents = [spec.model_dump(mode="json") for spec in specs]
-    for name in documents[0] if documents else ():
+    for name, row in FIELDS.items():
         values = [document[name] for document in documents]
-        if name in PAIRS:
+        if row.entry_label:
             for key in dict.fromkeys(key for value in values for key in value):
-                yield from _row(f"{name}.{key}", f"{PAIRS[name]} {key}", (value.get(key) for value in values))
-        elif name not in NOT_COMPARED:
-            yield from _row(name, label_of(name), values)
+                yield from _row(f"{name}.{key}", f"{row.entry_label} {key}", (value.get(key) for value in values))
+        elif row.is_compared:
+            yield from _row(name, row.label, values)
 
 
 def _arguments(arguments: Sequence[Sequence[str]]) -> Iterator[Difference]:

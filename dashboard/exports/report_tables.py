@@ -16,7 +16,7 @@ from db.runs import run_queries
 from db.runs.compared_runs import compared_runs
 from domain.launch.plan import shell_line
 from domain.messages import State
-from domain.spec import LABELS
+from domain.spec import label_of
 from domain.text.formats import (
     UNKNOWN,
     as_list,
@@ -106,7 +106,7 @@ def settings_table(run: RunView) -> Element:
     values = run.spec.model_dump(mode="json", exclude_defaults=True)
     if run.spec.snapshot:  # the full digest allows launching the code, and so reading it
         values["snapshot"] = run.spec.snapshot[:SHOWN_DIGITS]
-    rows = [(LABELS.get(name, name), _value(value)[:MOST_VALUE]) for name, value in values.items()]
+    rows = [(label_of(name), _value(value)[:MOST_VALUE]) for name, value in values.items()]
     return table(("Setting", "Value"), rows)
 
 

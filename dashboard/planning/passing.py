@@ -13,8 +13,8 @@ from dashboard.script_reader.options import Option, written
 from dashboard.script_reader.proposals import LABELS, PRECISIONS, option_for
 from dashboard.script_reader.reading import Script
 from dashboard.script_reader.source import UnreadableScript
-from domain.choices import PASSED, RECIPES
-from domain.spec import RunSpec
+from domain.choices import RECIPES
+from domain.spec import PASSED, RunSpec
 from domain.text.formats import number
 
 

@@ -9,6 +9,8 @@ from dataclasses import dataclass
 
 from dashboard.script_reader.options import Option, written
 from dashboard.script_reader.source import ScriptProgram
+from domain.catalogue import Kind
+from domain.spec import FIELDS, PASSED
 
 
 def propose(options: Sequence[Option], program: ScriptProgram | None = None) -> list[Proposal]:
@@ -18,21 +20,9 @@ def propose(options: Sequence[Option], program: ScriptProgram | None = None) -> 
 
 
 NAMES: dict[str, str] = {
-    "batch_size": "per_device_train_batch_size per_gpu_train_batch_size per_device_batch_size per_gpu_batch_size "
-    "batch_size_per_gpu batch_size_per_device local_batch_size micro_batch_size micro_batch train_micro_batch_size "
-    "device_batch_size train_batch_size batch_size batchsize batch bs bsz",
-    "lr": "learning_rate learningrate lr base_learning_rate init_lr initial_lr peak_lr max_lr",
-    "epochs": "num_train_epochs num_epochs max_epochs n_epochs nepochs total_epochs train_epochs epochs",
-    "max_steps": "max_train_steps max_steps num_train_steps total_steps num_steps n_steps train_steps max_iters "
-    "max_iter num_iters n_iters num_iterations max_iterations total_iters train_iters training_steps "
-    "steps iters iterations",
+    **{name: FIELDS[name].script_options for name in PASSED if name != "precision"},
     "resume": "resume_from_checkpoint resume_checkpoint resume_from resume_path resume_ckpt resume_file resume "
     "load_checkpoint restore_from ckpt_path",
-    "accumulate": "gradient_accumulation_steps grad_accumulation_steps accumulate_grad_batches grad_accum_steps "
-    "accumulation_steps accum_steps accum_iter grad_accum accumulate",
-    "warmup_steps": "num_warmup_steps warmup_steps n_warmup_steps lr_warmup_steps warmup_iters num_warmup_iters "
-    "warmup_iterations",
-    "seed": "seed random_seed manual_seed rng_seed seed_everything",
     "run_dir": "output_dir out_dir outdir save_dir checkpoint_dir ckpt_dir work_dir results_dir exp_dir run_dir "
     "default_root_dir",
 }
@@ -42,13 +32,9 @@ PRECISIONS = {
     "bf16": ("bf16", "bfloat16", "bf16-mixed", "bf16_mixed"),
     "fp16": ("fp16", "float16", "16-mixed", "half"),
 }
-LABELS = {
-    "batch_size": "the batch per GPU", "lr": "the learning rate", "epochs": "the epochs", "max_steps": "the steps",
-    "resume": "the checkpoint to start from", "accumulate": "the accumulation", "seed": "the seed",
-    "warmup_steps": "the warm-up steps",
-    "run_dir": "the run's own directory", "precision": "the precision", "command": "what to do",
+LABELS = {name: f"the {FIELDS[name].label[0].lower()}{FIELDS[name].label[1:]}" for name in PASSED} | {
+    "resume": "the checkpoint to start from", "run_dir": "the run's own directory", "command": "what to do",
 }  # fmt: skip
-_NUMERIC = {"batch_size", "lr", "epochs", "max_steps", "warmup_steps", "accumulate", "seed"}
 _ALL_GPUS = re.compile(
     r"\b(global|total|effective|overall)\b[\w\s-]{0,20}\bbatch|all (the )?(gpus|devices|ranks|processes|workers|nodes)"
     r"|across (gpus|devices|ranks)",
@@ -135,7 +121,7 @@ def _can_take(field: str, option: Option) -> bool:
         "predict",
     ):
         return False
-    if field in _NUMERIC:
+    if field in FIELDS and FIELDS[field].kind is Kind.NUMBER:
         return option.type in ("int", "float", "str", None) or option.type not in ("bool", "Path")
     return option.type not in ("bool", "int", "float") and not option.choices
 
@@ -179,12 +165,7 @@ def _precision_argument(option: Option, precision: str, spellings: tuple[str, ..
     if option.kind == "switch" and option.name == precision and option.on:
         return option.on
     name = option.name.rpartition(".")[2]
-    if option.kind not in ("value", "override") or name not in (
-        "precision",
-        "mixed_precision",
-        "dtype",
-        "amp_dtype",
-    ):
+    if option.kind not in ("value", "override") or name not in FIELDS["precision"].script_options.split():
         return None
     if option.name == "trainer.precision":
         return written(option, f"{precision.removeprefix('fp')}-mixed")[0]

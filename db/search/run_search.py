@@ -39,14 +39,11 @@ from db.metrics.series_names import (
 )
 from db.models import Attempt, ImportedRun, Node, Run, RunTag, Series, Task
 from db.people.visibility import sees_everything, visible_fences, visible_runs
+from domain import spec
 from domain.messages import SCRIPT_KINDS, State
 from domain.search.fields import (
     ANYWHERE,
     FIELDS,
-    SPEC_FLAGS,
-    SPEC_NAMES,
-    SPEC_NUMBERS,
-    SPEC_TEXTS,
     Column,
     SeriesFigure,
     Sort,
@@ -54,7 +51,6 @@ from domain.search.fields import (
 from domain.search.parser import ME
 from domain.search.query import Comparison, Condition, FieldKind, Query
 from domain.series.goals import goal
-from domain.spec import RunSpec
 
 
 def matches(query: Query, now: float) -> ColumnElement[bool]:
@@ -219,11 +215,9 @@ def is_named(name: str) -> ColumnElement[bool]:
 def _of_spec(name: str) -> Expression:
     """A field of the spec; stored specs may lack fields that were added later."""
     stored = Run.spec[name]
-    readers = {**dict.fromkeys(SPEC_NUMBERS, stored.as_float), **dict.fromkeys(SPEC_FLAGS, stored.as_boolean)}
-    readers |= dict.fromkeys([*SPEC_NAMES, *SPEC_TEXTS], stored.as_string)
-    default = RunSpec.model_fields[name].get_default()
-    value = readers[name]()
-    return value if default is None or name == "target" else func.coalesce(value, default)
+    readers = {FieldKind.NUMBER: stored.as_float, FieldKind.FLAG: stored.as_boolean}
+    value, default = readers.get(FIELDS[name], stored.as_string)(), spec.FIELDS[name].default
+    return value if default is None else func.coalesce(value, default)
 
 
 def _step() -> Expression:

@@ -9,13 +9,13 @@ from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
 
 from domain.choices import RECIPES
-from domain.spec import RunSpec
+from domain.spec import FIELDS, PASSED, RunSpec
 
 _WORKER = Path(__file__).parents[2] / "worker"
 PROBE_FOLDER = _WORKER / "probe"
 """First on each rank's PYTHONPATH: its sitecustomize starts the probe, then loads any other sitecustomize."""
 COMPILE_CACHE_VARIABLES = ("TORCHINDUCTOR_CACHE_DIR", "TRITON_CACHE_DIR")
-_PLACEHOLDER = re.compile(r"\{(batch_size|lr|epochs|max_steps|warmup_steps|precision|accumulate|seed|run_dir|resume)\}")
+_PLACEHOLDER = re.compile(rf"\{{({'|'.join(PASSED)}|run_dir|resume)\}}")
 _GIVEN_WHOLE = re.compile(rf"(?P<option>[^\s{{}}=]+=)?{_PLACEHOLDER.pattern}")
 _BARE_OPTION = re.compile(r"--?[A-Za-z][\w.-]*")
 
@@ -147,32 +147,14 @@ def _program(spec: RunSpec, context: TaskContext) -> list[str]:
 
 def _recipe_flags(spec: RunSpec, context: TaskContext) -> list[str]:
     """Flags of the fields that were set; the recipe has defaults for the others."""
-    chosen: list[tuple[str, object]] = [
-        ("--epochs", spec.epochs),
-        ("--max-steps", spec.max_steps),
-        ("--batch-size", spec.batch_size),
-        ("--lr", None if spec.scaled_lr is None else short_float(spec.scaled_lr)),
-        ("--warmup-steps", spec.warmup_steps),
-        ("--precision", spec.precision if spec.precision != "fp32" else None),
-        ("--accumulate", spec.accumulate if spec.accumulate != 1 else None),
-        ("--strategy", spec.strategy if spec.strategy != "ddp" else None),
-        ("--seed", spec.seed),
-        ("--resume", context.resume_path),
-    ]
-    return [f"{flag}={value}" for flag, value in chosen if value is not None]
+    chosen = [name for name in (*PASSED, "strategy") if getattr(spec, name) != FIELDS[name].default]
+    values = {name: _text(spec, name) for name in chosen} | {"resume": context.resume_path}
+    return [f"--{name.replace('_', '-')}={value}" for name, value in values.items() if value is not None]
 
 
 def _filled_in(spec: RunSpec, context: TaskContext) -> dict[str, str]:
     """The values for placeholders in arguments; those that are set also go into the environment."""
-    return {
-        "batch_size": _text(spec.batch_size),
-        "lr": "" if spec.scaled_lr is None else short_float(spec.scaled_lr),
-        "epochs": _text(spec.epochs),
-        "max_steps": _text(spec.max_steps),
-        "warmup_steps": _text(spec.warmup_steps),
-        "precision": spec.precision,
-        "accumulate": str(spec.accumulate),
-        "seed": _text(spec.seed),
+    return {name: _text(spec, name) for name in PASSED} | {
         "run_dir": context.work_dir,
         "resume": context.resume_path or "",
     }
@@ -244,8 +226,10 @@ def _substitute(argument: str, filled: dict[str, str]) -> str:
     return _PLACEHOLDER.sub(lambda match: filled[match[1]], argument)
 
 
-def _text(value: int | None) -> str:
-    return "" if value is None else str(value)
+def _text(spec: RunSpec, name: str) -> str:
+    """Return a value as scripts take it, a learning rate after scaling; empty where the script sets it."""
+    value = spec.scaled_lr if name == "lr" else getattr(spec, name)
+    return "" if value is None else short_float(value) if isinstance(value, float) else str(value)
 
 
 # Read what a script's own arguments say: its number of steps or epochs, its batch size.

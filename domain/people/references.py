@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from dataclasses import dataclass
 from enum import Enum
 from functools import cache
-from typing import Any, get_args
 
 from pydantic import BaseModel
 
+from domain.catalogue import marks_of
 from domain.people.roles import Action
 
 
@@ -37,12 +36,5 @@ class Reference:
 @cache
 def references_in(model: type[BaseModel]) -> dict[str, Reference]:
     """Return the marks of a request's own fields, by the fields' names."""
-    marks = {name: [*field.metadata, *_marks(field.annotation)] for name, field in model.model_fields.items()}
+    marks = {name: marks_of(field) for name, field in model.model_fields.items()}
     return {name: mark for name, all_marks in marks.items() for mark in all_marks if isinstance(mark, Reference)}
-
-
-def _marks(annotation: Any) -> Iterator[Any]:
-    """Yield what the parts of a type are annotated with."""
-    yield from getattr(annotation, "__metadata__", ())
-    for part in get_args(annotation):
-        yield from _marks(part)

@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterable
-from typing import Literal, NamedTuple, get_args, get_origin
+from typing import NamedTuple
 
+from domain import spec
 from domain.messages import Reason, State
 from domain.search.fields import ALIASES, FIELDS, PLURAL, SeriesFigure, similar
 from domain.search.parser import ME
 from domain.search.query import FieldKind
 from domain.series.goals import goal
-from domain.spec import RunSpec
 
 MOST = 12
 """Proposals for one word."""
@@ -107,8 +107,7 @@ def _fixed(field: str, sign: str) -> list[str]:
         return ["yes", "no"]
     if kind is FieldKind.MOMENT:
         return [age.lstrip("<>") if sign != ":" else age for age in _AGES]
-    annotation = RunSpec.model_fields[field].annotation if field in RunSpec.model_fields else None
-    return [*get_args(annotation)] if get_origin(annotation) is Literal else []
+    return [*spec.FIELDS[field].choices] if field in spec.FIELDS else []
 
 
 def _signs(kind: FieldKind) -> tuple[str, ...]:

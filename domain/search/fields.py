@@ -6,25 +6,24 @@ from difflib import get_close_matches
 from enum import StrEnum
 from typing import NamedTuple
 
+from domain import spec
+from domain.catalogue import Kind
 from domain.search.query import Comparison, Condition, FieldKind, Query, QueryError
 from domain.series.goals import goal
 
 ANYWHERE = ("id", "name", "project", "target", "message", "note")
 """The fields in which words without a field are looked for."""
-SPEC_NAMES = "precision strategy launcher lr_scaling on_hang on_lost_node lr_on_resize pool".split()
-SPEC_TEXTS = "target entry module ref python environment workdir resume printed_pattern".split()
-SPEC_NUMBERS = (
-    "nodes gpus_per_node batch_size lr warmup_steps epochs max_steps accumulate seed priority stop_grace_s "
-    "hang_after_s max_restarts min_nodes torchrun_restarts"
-).split()
-SPEC_FLAGS = "elastic probe wait_for_nodes".split()
 PLURAL = frozenset({"tag", "node", "imported"})
 """Fields of which a run has several values."""
+_KINDS = {
+    Kind.CHOICE: FieldKind.NAME, Kind.TEXT: FieldKind.TEXT, Kind.NUMBER: FieldKind.NUMBER, Kind.FLAG: FieldKind.FLAG,
+}  # fmt: skip
 FIELDS: dict[str, FieldKind] = {
-    **dict.fromkeys(["state", "project", "by", "tag", "node", "reason", "imported", *SPEC_NAMES], FieldKind.NAME),
-    **dict.fromkeys(["id", "name", "message", "note", *SPEC_TEXTS], FieldKind.TEXT),
-    **dict.fromkeys(["gpus", "attempt", "step", "loss", "throughput", "progress", *SPEC_NUMBERS], FieldKind.NUMBER),
-    **dict.fromkeys(["archived", "pinned", "baseline", *SPEC_FLAGS], FieldKind.FLAG),
+    **{row.name: _KINDS[row.kind] for row in spec.FIELDS.values() if row.is_searched and row.kind in _KINDS},
+    **dict.fromkeys(["state", "project", "by", "tag", "node", "reason", "imported"], FieldKind.NAME),
+    **dict.fromkeys(["id", "name", "message", "note"], FieldKind.TEXT),
+    **dict.fromkeys(["gpus", "attempt", "step", "loss", "throughput", "progress"], FieldKind.NUMBER),
+    **dict.fromkeys(["archived", "pinned", "baseline"], FieldKind.FLAG),
     **dict.fromkeys(["created", "started", "ended"], FieldKind.MOMENT),
     "duration": FieldKind.DURATION,
 }

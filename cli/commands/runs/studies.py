@@ -11,6 +11,7 @@ import typer
 from pydantic import ValidationError
 
 from cli.commands.runs.launch import launch, spec_of
+from cli.commands.runs.spec_options import with_options
 from cli.server import code
 from cli.server.client import ServerClient, ServerUnreachable
 from cli.server.following import PATIENCE_S
@@ -36,16 +37,8 @@ POLL_S = 2.0
 def with_options_of_launch(besides: Collection[str]) -> Callable[[Callable[..., None]], Callable[..., None]]:
     """Give a command the options of `launch` beside its own, without those named."""
 
-    def decorate(command: Callable[..., None]) -> Callable[..., None]:
-        signature = inspect.signature(command, eval_str=True)
-        own = [p for p in signature.parameters.values() if p.kind != p.VAR_KEYWORD]
-        names = {p.name for p in own} | set(besides)
-        shared = [p for p in inspect.signature(launch, eval_str=True).parameters.values() if p.name not in names]
-        parameters = sorted([*shared, *own], key=lambda p: (p.name != "context", p.default is not p.empty))
-        command.__signature__ = inspect.Signature(parameters)  # type: ignore[attr-defined]
-        return command
-
-    return decorate
+    of_launch = inspect.signature(launch).parameters.values()
+    return with_options(p for p in of_launch if p.name not in besides)
 
 
 class StudyCommand(NamedTuple):

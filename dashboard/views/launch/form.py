@@ -13,7 +13,8 @@ from dashboard.errors import describe
 from dashboard.views.launch.fields import EMPTY_CODE, MISSING, code_values, spec_fields, stripped
 from dashboard.views.launch.fields import RECIPE as RECIPE
 from dashboard.views.launch.fields import SCRIPT as SCRIPT
-from domain.spec import LABELS, RunSpec
+from domain.catalogue import Kind, Row, Section
+from domain.spec import CATALOGUE, FIELDS, SLURM_FIELDS, RunSpec, label_of
 
 
 @dataclass(frozen=True)
@@ -33,40 +34,31 @@ class FormReading:
 
 STAND_IN = "<script>"
 """Target of a plan whose script is not named yet, so that the figures are still shown."""
-EMPTY: dict[str, Any] = {
-    **EMPTY_CODE,
-    "nodes": "1",
-    "lr_scaling": "none",
-    "precision": "fp32",
-    "accumulate": "1",
-    "strategy": "ddp",
-    "launcher": "automatic",
-    "wait_for_nodes": False,
-    "probe": True,
-    "secrets": [],
-    "on_hang": "report",
-    "max_restarts": "0",
-    "on_lost_node": "wait",
-    "lr_on_resize": "keep",
-    "torchrun_restarts": "0",
-    "project": "default",
-    "stop_grace_s": "30",
-    "priority": "0",
-    "pool": "nodes",
-    **dict.fromkeys(
-        "name gpus_per_node batch_size lr warmup_steps epochs max_steps seed args env python"
-        " stage environment workdir links resume printed_pattern hang_after_s labels on_nodes min_nodes"
-        " partition account time_limit sbatch_options".split(),
-        "",
-    ),
-}
+ASKED = [row for row in FIELDS.values() if row.section not in (None, Section.CODE)]
+"""Fields of the spec beside its code."""
+
+
+def _text(row: Row, value: Any) -> Any:
+    """Return a value of the spec as its input has it."""
+    match row.kind:
+        case Kind.FLAG:
+            return value
+        case Kind.SECRETS:
+            return list(value)
+        case Kind.PAIRS:
+            return "\n".join(f"{key}={text}" for key, text in value.items())
+        case Kind.WORDS:
+            return shlex.join(value)
+        case Kind.NAMES:
+            return ", ".join(value)
+        case Kind.CHOICE:
+            return value or row.unset
+    is_unset = value is None or (row.example and value == row.default)
+    return "" if is_unset else f"{value:g}" if isinstance(value, float) and value >= 1 else str(value)
+
+
+EMPTY: dict[str, Any] = EMPTY_CODE | {row.name: _text(row, row.default) for row in (*ASKED, *SLURM_FIELDS.values())}
 """The values of an empty form."""
-_PLAIN = (
-    "name project nodes gpus_per_node batch_size lr lr_scaling warmup_steps epochs max_steps"
-    " precision accumulate strategy seed python environment workdir resume printed_pattern stop_grace_s"
-    " hang_after_s on_hang priority max_restarts min_nodes on_lost_node lr_on_resize torchrun_restarts"
-).split()
-_SLURM = ("partition", "account", "time_limit")
 
 
 def read(values: Mapping[str, Any], args: Sequence[str] = (), launcher: str | None = None) -> FormReading:
@@ -86,60 +78,44 @@ def read(values: Mapping[str, Any], args: Sequence[str] = (), launcher: str | No
 
 def values_of(spec: RunSpec, recipes: Container[str]) -> dict[str, Any]:
     """Return the form's values for a spec."""
-    spec_values = spec.model_dump() | {str(name): text for name, text in spec.as_variables.items()}
-    values = EMPTY | {name: _shown(spec_values[name]) for name in _PLAIN} | code_values(spec, recipes)
-    return values | {
-        "nodes": spec.node_range,
-        "min_nodes": "" if spec.elastic else _shown(spec.min_nodes),
-        "launcher": spec.launcher or "automatic",
-        "environment": "" if spec.environment == "auto" else spec.environment,
-        "wait_for_nodes": spec.wait_for_nodes,
-        "probe": spec.probe,
-        "args": shlex.join(spec.args),
-        "env": _lines(spec.env),
-        "secrets": list(spec.secrets),
-        "links": _lines(spec.links),
-        "stage": _lines(spec.stage),
-        "labels": _lines(spec.labels),
-        "on_nodes": ", ".join(spec.on_nodes),
-        "pool": spec.pool,
-        **{name: _shown(spec_values["slurm"][name]) for name in _SLURM},
-        "sbatch_options": shlex.join(spec.slurm.options),
-    }
+    given = spec.model_dump() | spec.as_variables
+    values = {row.name: _text(row, given[row.name]) for row in ASKED}
+    slurm = {row.name: _text(row, getattr(spec.slurm, option)) for option, row in SLURM_FIELDS.items()}
+    nodes = {"nodes": spec.node_range, "min_nodes": "" if spec.elastic else values["min_nodes"]}
+    return EMPTY | values | slurm | nodes | code_values(spec, recipes)
 
 
 def _read_fields(values: Mapping[str, Any], refusals: dict[str, str]) -> dict[str, Any]:
-    fields: dict[str, Any] = {name: text for name in _PLAIN if (text := stripped(values, name))}
-    fields |= spec_fields(values)
+    fields = spec_fields(values)
     if "target" not in fields:
-        refusals["target"] = f"{LABELS['target']}: {MISSING[values.get('source') or RECIPE]}"
+        refusals["target"] = f"{label_of('target')}: {MISSING[values.get('source') or RECIPE]}"
         fields["target"] = STAND_IN
-    fields["wait_for_nodes"] = bool(values.get("wait_for_nodes"))
-    fields["probe"] = bool(values.get("probe", True))
-    fields["secrets"] = list(values.get("secrets") or [])
-    if values.get("launcher") not in (None, "automatic"):
-        fields["launcher"] = values["launcher"]
-    for name, parse in _PARSED:
-        _parse(fields, name, parse, str(values.get(name) or ""), refusals)
-    _read_slurm(fields, values, refusals)
+    for row in ASKED:
+        _read_field(fields, row, values, refusals)
+    if values.get("pool") == "slurm":
+        _read_slurm(fields, values, refusals)
     return fields
 
 
 def _read_slurm(fields: dict[str, Any], values: Mapping[str, Any], refusals: dict[str, str]) -> None:
-    """Read the Slurm fields, if Slurm is chosen."""
-    if values.get("pool") != "slurm":
-        return
-    fields["pool"] = "slurm"
-    fields["slurm"] = {name: text for name in _SLURM if (text := stripped(values, name))}
-    _parse(fields, "sbatch_options", shlex.split, str(values.get("sbatch_options") or ""), refusals)
-    fields["slurm"]["options"] = fields.pop("sbatch_options", [])
+    read_values: dict[str, Any] = {}
+    for row in SLURM_FIELDS.values():
+        _read_field(read_values, row, values, refusals)
+    fields["slurm"] = {name: read_values[row.name] for name, row in SLURM_FIELDS.items() if row.name in read_values}
 
 
-def _parse(fields: dict[str, Any], name: str, parse: Callable[[str], Any], text: str, refusals: dict[str, str]) -> None:
-    try:
-        fields[name] = parse(text)
-    except ValueError as error:
-        refusals[name] = f"{LABELS[name]}: {str(error)[:1].lower()}{str(error)[1:].rstrip('.')}."
+def _read_field(fields: dict[str, Any], row: Row, values: Mapping[str, Any], refusals: dict[str, str]) -> None:
+    """Read one field as its kind is typed; an empty one is left out."""
+    value = values.get(row.name)
+    if row.kind is Kind.FLAG:
+        fields[row.name] = row.default if value is None else bool(value)
+    elif row.kind in READERS:
+        try:
+            fields[row.name] = READERS[row.kind](value or "")
+        except ValueError as error:
+            refusals[row.name] = f"{row.label}: {str(error)[:1].lower()}{str(error)[1:].rstrip('.')}."
+    elif (text := stripped(values, row.name)) and not (row.kind is Kind.CHOICE and text == row.unset):
+        fields[row.name] = text
 
 
 def _pairs(text: str) -> dict[str, str]:
@@ -156,14 +132,9 @@ def _names(text: str) -> list[str]:
     return [name.strip() for name in text.split(",") if name.strip()]
 
 
-_PARSED: tuple[tuple[str, Callable[[str], Any]], ...] = (
-    ("args", shlex.split),
-    ("env", _pairs),
-    ("links", _pairs),
-    ("stage", _pairs),
-    ("labels", _pairs),
-    ("on_nodes", _names),
-)
+READERS: dict[Kind, Callable[[Any], Any]] = {
+    Kind.PAIRS: _pairs, Kind.NAMES: _names, Kind.WORDS: shlex.split, Kind.SECRETS: list,
+}  # fmt: skip
 
 
 def _validated(fields: Mapping[str, Any], refusals: dict[str, str]) -> RunSpec | None:
@@ -178,13 +149,13 @@ def _validated(fields: Mapping[str, Any], refusals: dict[str, str]) -> RunSpec |
 def _refuse(error: Any, refusals: dict[str, str]) -> None:
     name, sentence = describe([error])
     if name == "slurm":
-        name = {"options": "sbatch_options"}.get(str(error["loc"][1]), str(error["loc"][1]))
+        name = SLURM_FIELDS[str(error["loc"][1])].name
         sentence = sentence.partition(" ")[2] if sentence.startswith("slurm.") else sentence
     if name is None:
         # The message of a rule between fields begins with the field to change.
-        name = next((name_in_text for name_in_text in sentence.split() if name_in_text in LABELS), "target")
+        name = next((name_in_text for name_in_text in sentence.split() if name_in_text in CATALOGUE), "target")
     sentence = sentence.removeprefix(f"{name} ")
-    refusals.setdefault(name, f"{LABELS.get(name, name)} {sentence}" if sentence[0].islower() else sentence)
+    refusals.setdefault(name, f"{label_of(name)} {sentence}" if sentence[0].islower() else sentence)
 
 
 def _draft(fields: Mapping[str, Any], refusals: Mapping[str, str]) -> RunSpec | None:
@@ -194,14 +165,6 @@ def _draft(fields: Mapping[str, Any], refusals: Mapping[str, str]) -> RunSpec | 
         if (spec := _validated(valid, further)) is not None:
             return spec
         valid = {name: value for name, value in valid.items() if name not in further}
-        if further.keys() & {*_SLURM, "sbatch_options"}:
+        if further.keys() & {row.name for row in SLURM_FIELDS.values()}:
             valid.pop("slurm", None)
     return None
-
-
-def _shown(value: object) -> str:
-    return "" if value is None else f"{value:g}" if isinstance(value, float) and value >= 1 else str(value)
-
-
-def _lines(pairs: Mapping[str, str]) -> str:
-    return "\n".join(f"{key}={value}" for key, value in pairs.items())

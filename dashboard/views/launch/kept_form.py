@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import secrets
 import shlex
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 
 import streamlit as st
 
 from dashboard.components import browser
 from dashboard.planning import preview
-from dashboard.views.launch.fields import CHOICES, PREFIX
+from dashboard.views.launch.fields import FORM, PREFIX
 from dashboard.views.launch.form import EMPTY
 from dashboard.views.launch.script import FIELD, TAKE
 from dashboard.views.launch.swept_fields import LINES
@@ -124,5 +124,9 @@ def _fits(name: str, value: object) -> bool:
         return False
     if isinstance(EMPTY.get(field), bool):
         return isinstance(value, bool)
-    choices = [recipe.name for recipe in preview.recipes()] if field == "recipe" else CHOICES.get(field)
-    return value in choices if choices is not None else isinstance(value, bool) or len(value) <= LONGEST
+    choices = [recipe.name for recipe in preview.recipes()] if field == "recipe" else _choices(field)
+    return value in choices if choices else isinstance(value, bool) or len(value) <= LONGEST
+
+
+def _choices(field: str) -> Sequence[str]:
+    return FORM[field].offered if field in FORM else ()

@@ -6,6 +6,7 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 from typing import Any
 
 import streamlit as st
+from streamlit.delta_generator import DeltaGenerator
 
 from dashboard.planning import fixes, preview
 from dashboard.planning.resolve import ClusterNodes, resolve
@@ -14,7 +15,7 @@ from dashboard.service import service
 from dashboard.studies.sweep_request import SweepRequest
 from dashboard.views.launch import code, kept_form, notification_choice, plan, scaling, secret_names, sweeping
 from dashboard.views.launch import script as launch_script
-from dashboard.views.launch.fields import FORM_LABELS, GIT, HELP, MISSING, PLACEHOLDERS, PREFIX, SCRIPT, UPLOAD, Fields
+from dashboard.views.launch.fields import GIT, MISSING, PREFIX, SCRIPT, UPLOAD, Fields, form_labels
 from dashboard.views.launch.form import EMPTY, RECIPE, FormReading, read, values_of
 from dashboard.views.launch.script import ScriptForm
 from dashboard.views.launch.sweeping import DraftSweep
@@ -23,10 +24,11 @@ from dashboard.views.layout import actions, permissions, style, visitor
 from dashboard.views.layout.actions import AWAY, cause
 from dashboard.views.layout.tables import table
 from db.checkpoints import checkpoint_queries
+from domain.catalogue import Section
 from domain.people.rights import Denied
 from domain.people.roles import Action
 from domain.requests.errors import InvalidRequest
-from domain.spec import LABELS, RunSpec
+from domain.spec import CATALOGUE, RunSpec, names_in
 from domain.text.formats import as_text, plural
 from domain.views import RunView
 
@@ -49,7 +51,7 @@ def page() -> None:
     cluster = service.current().cluster()
     wrong = reading.refusals | _target_error(reading.spec, cluster) | _launch_error(reading.spec)
     wrong |= code.refused_environment(reading.spec) | (sweep.refusals if sweep else {})
-    labels = FORM_LABELS if cluster.has_gpus else FORM_LABELS | PER_PROCESS
+    labels = form_labels(cluster.has_gpus)
     form, meaning = st.columns([2, 1], gap="large")
     with form, st.container(key="launch_form"):
         recipe = recipes.get(values["recipe"], []) if values["source"] == RECIPE else []
@@ -67,13 +69,7 @@ def page() -> None:
 
 
 TARGET_LABELS = {RECIPE: "Recipe", SCRIPT: "Script or folder", GIT: "Repository", UPLOAD: "Upload"}
-PER_PROCESS = {"gpus_per_node": "Processes per node", "batch_size": "Batch per process"}
-"""Labels of fields where no node has a GPU."""
 FILLED_FROM, OPENED = "launch_filled_from", "launch_opened"
-WHERE = ("nodes", "gpus_per_node", "strategy")
-HOW = (
-    "batch_size", "accumulate", "precision", "lr", "warmup_steps", "lr_scaling", "epochs", "max_steps", "seed",
-)  # fmt: skip
 STUDIES = ("sweep", "study")
 """Names of the popovers that make several runs of the form."""
 
@@ -209,27 +205,28 @@ def _scale_section(form: Fields, cluster: ClusterNodes, useless: Collection[str]
     """Show where and how it trains, without the fields that have no effect on the script."""
     is_slurm = st.session_state[PREFIX + "pool"] == "slurm"
     with st.container(key="grid_scale"):
-        form.places(WHERE, useless)
+        form.places(names_in(Section.SCALE), useless)
         with st.container(key="whole_pool"):
             if is_slurm:
-                form.row((2, 2, 2, 2), "pool", "partition", "account", "time_limit")
-                form.show("sbatch_options")
+                *short, options = names_in(Section.SLURM)
+                form.row([2] * len(short), *short)
+                form.show(options)
             elif cluster.gateways:
                 form.row((2, 2, 2, 2), "pool")
-        form.places(HOW, useless)
+        form.places(names_in(Section.TRAINING), useless)
 
 
 def _placeholders(cluster: ClusterNodes) -> dict[str, str]:
-    """Return the texts of empty fields, some of which depend on the nodes."""
+    """Return the texts of empty fields that depend on the nodes."""
     infos = [partition for gateway in cluster.gateways for partition in gateway.get("partitions", [])]
-    names = dict.fromkeys(info["name"] for info in infos)
-    placeholders = PLACEHOLDERS | {"partition": ", ".join(names) or "the default"}
+    names = ", ".join(dict.fromkeys(info["name"] for info in infos))
+    placeholders = {"partition": names} if names else {}
     return placeholders | ({"gpus_per_node": "1"} if st.session_state[PREFIX + "pool"] == "slurm" else {})
 
 
 def _own_options(own: Sequence[Option]) -> None:
     """Show the recipe's options beyond the fields above."""
-    remaining = [option for option in own if option.name not in LABELS and option.name != "output_dir"]
+    remaining = [option for option in own if option.name not in CATALOGUE and option.name != "output_dir"]
     if remaining:
         with st.popover("Further options of the recipe", icon=":material/tune:", type="tertiary"):
             rows = [(option.flags[-1], _default(option), option.help) for option in remaining]
@@ -241,24 +238,25 @@ def _default(option: Option) -> str:
 
 
 def _advanced_section(form: Fields) -> None:
-    left, right = st.columns(2)
-    with left:
-        form.show("env")
-        secret_names.field(form)
-        form.show("workdir", "resume", "priority", "on_nodes", "printed_pattern")
-    with right:
-        form.show("links", "stage", "labels", "python", "environment")
-        if st.session_state[PREFIX + "source"] == RECIPE:
+    _, right = _two_columns(form, names_in(Section.ADVANCED))
+    if st.session_state[PREFIX + "source"] == RECIPE:
+        with right:
             form.show("launcher")
-        st.toggle("Wait for nodes that have not joined yet", key=PREFIX + "wait_for_nodes", persist_state="session")
-        with style.explained("probe", HELP["probe"]):
-            st.toggle("Probe every rank", key=PREFIX + "probe", persist_state="session")
     st.divider()
-    left, right = st.columns(2)
-    with left:
-        form.show("max_restarts", "min_nodes", "hang_after_s", "stop_grace_s")
-    with right:
-        form.show("on_lost_node", "lr_on_resize", "on_hang", "torchrun_restarts")
+    _two_columns(form, names_in(Section.FAILURES))
+
+
+def _two_columns(form: Fields, names: Sequence[str]) -> Sequence[DeltaGenerator]:
+    """Show the first half of the fields on the left, the others on the right."""
+    columns, middle = st.columns(2), (len(names) + 1) // 2
+    for column, shown in zip(columns, (names[:middle], names[middle:]), strict=True):
+        with column:
+            for name in shown:
+                if name == secret_names.FIELD:
+                    secret_names.field(form)
+                else:
+                    form.show(name)
+    return columns
 
 
 def _meaning(

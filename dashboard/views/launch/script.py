@@ -15,14 +15,13 @@ from dashboard.script_reader import command, targets
 from dashboard.script_reader.command import Filled, key_of
 from dashboard.script_reader.options import Option
 from dashboard.script_reader.proposals import LABELS, Proposal
-from dashboard.script_reader.reading import Script
+from dashboard.script_reader.reading import OWN_NAMES, Script
 from dashboard.script_reader.source import UnreadableScript
 from dashboard.views.launch.fields import PREFIX, RECIPE, named, spec_fields
 from dashboard.views.launch.form import EMPTY
 from dashboard.views.launch.swept_fields import SweptFields, add
 from dashboard.views.layout import style
-from domain.choices import PASSED
-from domain.spec import RunSpec
+from domain.spec import PASSED, RunSpec
 from domain.sweeps import as_argument, holds_several
 from domain.text.formats import as_text, plural
 
@@ -272,12 +271,7 @@ GIVEN_BY_LAUNCHER = ("local_rank",)
 FIELD, TAKE = "launch_own_", "launch_take_"
 STRATEGY_FROM = "launch_strategy_from"
 KEPT, USELESS = "launch_kept", "launch_kept_useless"
-MAY_BE_USELESS = {
-    "strategy": "strategy",
-    "precision": "precision",
-    "warmup_steps": "warmup_steps",
-    "lr_scaling": "lr",
-}
+MAY_BE_USELESS = {"lr_scaling" if name == "lr" else name: name for name in OWN_NAMES}
 """Fields that many scripts cannot take, each with the value that would have to reach the script."""
 
 

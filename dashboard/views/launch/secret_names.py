@@ -5,9 +5,8 @@ from __future__ import annotations
 import streamlit as st
 
 from dashboard.service import service
-from dashboard.views.launch.fields import HELP, PREFIX, Fields
+from dashboard.views.launch.fields import FORM, PREFIX, Fields, explanation
 from dashboard.views.layout import links, style
-from domain.spec import LABELS
 
 FIELD = "secrets"
 
@@ -18,7 +17,7 @@ def field(form: Fields) -> None:
     usable = {secret.name for secret in service.current().secrets.every() if secret.project in (None, project)}
     options = sorted(usable | set(st.session_state[PREFIX + FIELD]))
     if options:
-        with style.explained(FIELD, HELP[FIELD]):
-            st.multiselect(LABELS[FIELD], options, key=PREFIX + FIELD, placeholder="none", persist_state="session")
+        with style.explained(FIELD, explanation(FIELD)):
+            st.multiselect(FORM[FIELD].label, options, key=PREFIX + FIELD, placeholder="none", persist_state="session")
     form.refusal(FIELD)
-    st.caption(f"{'' if options else f'{LABELS[FIELD]}: none yet. '}[Set secrets]({links.address('account')})")
+    st.caption(f"{'' if options else f'{FORM[FIELD].label}: none yet. '}[Set secrets]({links.address('account')})")

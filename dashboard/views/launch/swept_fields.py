@@ -11,7 +11,8 @@ from typing import Any
 from pydantic import ValidationError
 
 from dashboard.errors import describe
-from domain.spec import LABELS, RunSpec
+from domain.catalogue import Kind, Section
+from domain.spec import CATALOGUE, FIELDS, RunSpec, label_of
 from domain.sweeps import SweptParameter, holds_several, parameters_of
 
 
@@ -30,9 +31,9 @@ class SweptFields:
         return SweptFields(self.values, self.parameters | other.parameters, self.refusals | other.refusals)
 
 
-NUMBERS = (
-    "nodes", "gpus_per_node", "batch_size", "accumulate", "lr", "warmup_steps", "epochs", "max_steps", "seed",
-)  # fmt: skip
+NUMBERS = tuple(
+    row.name for row in FIELDS.values() if row.kind is Kind.NUMBER and row.section in (Section.SCALE, Section.TRAINING)
+)
 """Fields whose text can only be one number, so that a list or range is a sweep."""
 LINES = "sweep_parameters"
 """The field of the parameters that have no other one, one a line."""
@@ -59,7 +60,7 @@ def take_out(values: Mapping[str, Any], lines: str = "") -> SweptFields:
 
 def add(swept: SweptFields, shown_at: str, text: str, label: str | None = None) -> None:
     """Add a parameter as `--param` takes it, or why it makes no sense, at a field."""
-    label = label or LABELS.get(shown_at, "Other parameters")
+    label = label or (label_of(shown_at) if shown_at in CATALOGUE else "Other parameters")
     try:
         ((name, parameter),) = parameters_of([text]).items()
     except ValidationError as error:
@@ -85,7 +86,7 @@ def refusal_of(name: str, parameter: SweptParameter) -> str | None:
             RunSpec.model_validate({"target": "-", name: value})
         except ValidationError as error:
             sentence = describe(error.errors())[1].removeprefix(f"{name} ")
-            return f"{LABELS.get(name, name)} {sentence}"
+            return f"{label_of(name)} {sentence}"
     return None
 
 

@@ -16,7 +16,7 @@ from db.findings.findings import findings
 from domain.messages import State
 from domain.requests.errors import InvalidRequest
 from domain.series.printed_pattern import MOST_CHARACTERS, NOT_READ, SUCH_AS, proposal
-from domain.spec import LABELS, RunEdit
+from domain.spec import RunEdit, label_of
 from domain.text.formats import as_text, plural, with_code
 from domain.views import FindingView, RunView
 
@@ -103,7 +103,7 @@ def _field(run: RunView, finding: FindingView) -> str:
     """Show the pattern in use, or a proposal from the line that the finding shows."""
     # Not by way of the session state: where a rerun overtakes the first run, the browser would get no value.
     return st.text_input(
-        LABELS["printed_pattern"],
+        label_of("printed_pattern"),
         run.spec.printed_pattern or _proposed(run, finding),
         key=f"{FIELD}_{run.id}",
         help=HELP,

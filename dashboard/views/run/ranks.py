@@ -19,6 +19,7 @@ from domain.collectives import NodeCollectives, RankCollectives, Wait, call_name
 from domain.messages import StackFrame
 from domain.performance.efficiency import arithmetic_sentence as arithmetic_sentence
 from domain.performance.efficiency import reduction_sentence as reduction_sentence
+from domain.spec import label_of
 from domain.text.formats import UNKNOWN, as_text, count, duration_words, milliseconds, short_path, size
 from domain.views import RankView
 
@@ -32,7 +33,7 @@ def ranks(run_id: str) -> None:
     if run is None:
         return
     if not run.spec.probe:
-        st.caption('This run was launched with "Probe every rank" off, so nothing measured its ranks.')
+        st.caption(f'This run was launched with "{label_of("probe")}" off, so nothing measured its ranks.')
         return
     rank_views = db_ranks.ranks(current.store, run_id)
     if not rank_views:

@@ -16,7 +16,7 @@ from dashboard.views.launch.plan import commands
 from dashboard.views.layout import actions, links, visitor
 from dashboard.views.run.dialogs import checkpoint_line as describe_checkpoint
 from domain.requests.errors import InvalidRequest
-from domain.spec import LABELS, RunSpec
+from domain.spec import RunSpec, label_of
 from domain.text.formats import as_text
 from domain.views import CheckpointView, RunView
 
@@ -83,7 +83,7 @@ def _changes(run: RunView) -> tuple[dict[str, float], list[str]]:
         is_lower = name == "lr" and value is not None and run.loss_not_finite_since is not None
         first = "" if value is None else f"{value * LOWER_LR if is_lower else value:.6g}"
         texts[name] = column.text_input(
-            LABELS[name], first, key=_key(name, run), live=True, autocomplete="off",
+            label_of(name), first, key=_key(name, run), live=True, autocomplete="off",
             placeholder="as the script sets it",
         )  # fmt: skip
     return _differing(run, texts)
@@ -100,7 +100,7 @@ def _differing(run: RunView, texts: Mapping[str, str | None]) -> tuple[dict[str,
         try:
             value = _number(name, text or "")
         except ValidationError as error:
-            wrong.append(f"{LABELS[name]}: {describe(error.errors())[1]}")
+            wrong.append(f"{label_of(name)}: {describe(error.errors())[1]}")
             continue
         if value is not None and f"{value:.6g}" != f"{current[name] or 0:.6g}":
             changes[name] = value

@@ -22,12 +22,11 @@ from db.metrics.performance import usage
 from db.people.users import has_several
 from db.runs import run_queries
 from domain.launch.plan import shell_line
-from domain.spec import LABELS, RunSpec
+from domain.spec import FIELDS, RunSpec, label_of
 from domain.text.formats import as_text, clock_time, duration, plural, signature, usage_sentence
 from domain.views import AttemptView, RunView, TaskView
 
 MOST_LINES = 200
-SPEC_UNITS = {"stop_grace_s": " s", "hang_after_s": " s"}
 
 
 @visitor.fragment
@@ -121,7 +120,7 @@ def _command(task: TaskView) -> None:
 def specification(spec: RunSpec) -> None:
     """Show the spec's settings in words and as JSON."""
     spec_values = spec.model_dump(mode="json", exclude_defaults=True) | {"target": spec.target}
-    rows = [(LABELS.get(name, name), _value_text(name, value)) for name, value in spec_values.items()]
+    rows = [(label_of(name), _value_text(name, value)) for name, value in spec_values.items()]
     words, source = st.columns(2)
     with words:
         table("spec", ("Setting", "Value"), rows)
@@ -136,7 +135,7 @@ def _value_text(name: str, value: object) -> str:
     if isinstance(value, list):
         return shell_line([str(item) for item in value])
     if isinstance(value, float):
-        return f"{value:g}{SPEC_UNITS.get(name, '')}"
+        return f"{value:g}{FIELDS[name].unit}"
     return str(value)
 
 

@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 
 from cli.commands.runs import compare as diff_command
 from dashboard.compare import runs as comparisons
-from dashboard.compare.spec_changes import Difference, interpreter_differences, label_of, spec_differences
+from dashboard.compare.spec_changes import Difference, interpreter_differences, spec_differences
 from dashboard.compare.spec_words import in_words
 from dashboard.snapshots.archive import pack
 from dashboard.snapshots.differences import compare
@@ -59,10 +59,6 @@ def test_fields_are_called_as_the_form_calls_them_and_figures_follow():
 
 def test_a_name_is_no_difference():
     assert rows(spec(name="a"), spec(name="b")) == {}
-
-
-def test_every_field_has_a_label_for_people():
-    assert [name for name in RunSpec.model_fields if label_of(name) == name] == []
 
 
 def test_arguments_are_compared_option_by_option():

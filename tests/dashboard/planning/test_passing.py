@@ -85,7 +85,7 @@ def test_a_precision_in_the_arguments_is_what_the_run_shows(script: Path) -> Non
 def test_a_value_that_no_option_takes_is_said_and_not_shown_as_the_runs(script: Path) -> None:
     script.write_text("import torch\ntorch.optim.SGD(model.parameters(), lr=0.3)\n")
     result = resolved(script, lr=0.001, max_steps=70, accumulate=2)
-    assert result.not_passed[0] == (
+    assert result.not_passed[1] == (
         "No known option of train.py sets the learning rate: 0.001 reaches it only as RANKZERO_LR in the environment. "
         "Its source has 0.3."
     )

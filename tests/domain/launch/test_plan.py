@@ -129,9 +129,8 @@ def test_a_recipe_gets_only_the_flags_that_were_set():
     )  # fmt: skip
     flags = argv(spec, resume_path="/d/resume/last.pt")
     assert flags[flags.index(CNN) + 1 :] == [
-        "--epochs=3", "--max-steps=100", "--batch-size=64", "--lr=0.0008", "--warmup-steps=10",
-        "--precision=bf16", "--accumulate=4", "--strategy=fsdp", "--seed=7", "--resume=/d/resume/last.pt",
-        "--clip-norm=2",
+        "--batch-size=64", "--accumulate=4", "--precision=bf16", "--lr=0.0008", "--warmup-steps=10", "--epochs=3",
+        "--max-steps=100", "--seed=7", "--strategy=fsdp", "--resume=/d/resume/last.pt", "--clip-norm=2",
     ]  # fmt: skip
 
 

@@ -6,7 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from dashboard.views.launch.launch_page import HOW, WHERE
+from domain.catalogue import Section
+from domain.spec import names_in
 from tests.dashboard.pages import Pages, served
 
 SCRIPT = """
@@ -16,6 +17,8 @@ parser.add_argument("--lr", type=float, default=0.1)
 parser.add_argument("--width", type=int, default=8)
 args = parser.parse_args()
 """
+
+PLACES = [*names_in(Section.SCALE), *names_in(Section.TRAINING)]
 
 
 @pytest.fixture
@@ -43,7 +46,7 @@ def places(page) -> list[str]:
     def walk(block) -> None:
         for child in block.children.values():
             key = getattr(getattr(child, "proto", None), "id", "")
-            found.extend(name for name in (*WHERE, *HOW) if key.endswith((f"wide_{name}", f"narrow_{name}")))
+            found.extend(name for name in PLACES if key.endswith((f"wide_{name}", f"narrow_{name}")))
             if hasattr(child, "children"):
                 walk(child)
 
@@ -54,10 +57,10 @@ def places(page) -> list[str]:
 def test_each_field_has_its_place_whatever_is_hidden(pages: Pages, tmp_path: Path) -> None:
     (tmp_path / "train.py").write_text(SCRIPT)
     page = pages.open("launch")
-    assert places(page) == [*WHERE, *HOW]
+    assert places(page) == PLACES
     named(page, str(tmp_path / "train.py"))
     assert not page.exception and "Precision" not in labels(page)
-    assert places(page) == [*WHERE, *HOW]
+    assert places(page) == PLACES
 
 
 def test_fields_stay_hidden_while_a_path_is_typed(pages: Pages, tmp_path: Path) -> None:

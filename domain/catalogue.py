@@ -1,0 +1,122 @@
+"""The catalogue of a model's fields: how the form, the command line, the search and the pages show each of them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+from enum import Enum
+from types import UnionType
+from typing import Annotated, Any, Literal, Union, get_args, get_origin
+
+from pydantic import BaseModel
+from pydantic.fields import FieldInfo
+
+
+class Kind(Enum):
+    """How a person gives a value."""
+
+    TEXT = "one line of text"
+    NUMBER = "a number"
+    FLAG = "on or off"
+    CHOICE = "one of a few words"
+    NAMES = "names, separated by commas"
+    WORDS = "words, quoted as in a shell"
+    PAIRS = "names with a value each"
+    SECRETS = "names of stored secrets"
+
+
+class Section(Enum):
+    """The part of the launch form that asks for a field."""
+
+    CODE = "what runs"
+    RUN = "how the run is named and started"
+    SCALE = "where it trains"
+    SLURM = "the job of a Slurm cluster"
+    TRAINING = "how it trains"
+    ADVANCED = "environment, data and nodes"
+    FAILURES = "what follows a failure"
+
+
+@dataclass(frozen=True)
+class Row:
+    """A row of the catalogue, as the mark of a field: `seed: Annotated[int, Row("Seed")]`."""
+
+    label: str
+    label_without_gpus: str = ""
+    """The label where no node has a GPU."""
+    help: str = ""
+    several: str = ""
+    """What several values in the form's field do."""
+    section: Section | None = None
+    """None: neither the form nor the command line asks for it."""
+    example: str = ""
+    unset: str = ""
+    """What applies without a value."""
+    option: str = ""
+    """The option of the command line, without dashes; empty: the field's name."""
+    metavar: str | None = None
+    unit: str = ""
+    script_options: str = ""
+    """The names of scripts' own options for the value, the most specific first; empty: it is not passed to scripts."""
+    entry_label: str = ""
+    """The label of one entry, where entries are compared one by one."""
+    is_compared: bool = True
+    is_searched: bool = True
+    name: str = ""
+    """In the form and on the command line; empty: the field's."""
+    kind: Kind | None = None
+    """None: that of the field's type."""
+    choices: tuple[str, ...] = ()
+    type: Any = None
+    """Of the field, as all that follows."""
+    default: Any = None
+
+    @property
+    def offered(self) -> tuple[str, ...]:
+        """The words to choose from, first the one that stands for no choice."""
+        return (*filter(None, [self.unset]), *self.choices)
+
+    @property
+    def placeholder(self) -> str:
+        """The text of an empty input."""
+        return self.example or self.unset
+
+
+def catalogue(model: type[BaseModel]) -> dict[str, Row]:
+    """Return the rows of a model's fields, in their order. Raises ValueError for a field without a row."""
+    return {name: _row(name, field) for name, field in model.model_fields.items()}
+
+
+KINDS: dict[Any, Kind] = {
+    str: Kind.TEXT, int: Kind.NUMBER, float: Kind.NUMBER, bool: Kind.FLAG, Literal: Kind.CHOICE, list: Kind.NAMES,
+    dict: Kind.PAIRS,
+}  # fmt: skip
+
+
+def _row(name: str, field: FieldInfo) -> Row:
+    [row] = [mark for mark in marks_of(field) if isinstance(mark, Row)]
+    bare = _bare(field.annotation)
+    kind = row.kind or KINDS.get(get_origin(bare) or bare)
+    default = None if field.is_required() else field.default
+    choices = get_args(bare) if kind is Kind.CHOICE else ()
+    return replace(row, name=row.name or name, kind=kind, type=bare, choices=choices, default=default)
+
+
+def _bare(annotation: Any) -> Any:
+    """Return a type without None and marks."""
+    if get_origin(annotation) is Annotated:
+        return _bare(get_args(annotation)[0])
+    if get_origin(annotation) in (Union, UnionType):
+        return _bare(next(part for part in get_args(annotation) if part is not type(None)))
+    return annotation
+
+
+def marks_of(field: FieldInfo) -> list[Any]:
+    """Return what a field and the parts of its type are annotated with."""
+    return [*field.metadata, *_marks(field.annotation)]
+
+
+def _marks(annotation: Any) -> Iterator[Any]:
+    yield from getattr(annotation, "__metadata__", ())
+    for part in get_args(annotation):
+        yield from _marks(part)
