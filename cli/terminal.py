@@ -10,6 +10,7 @@ from typing import Any, Literal
 
 from cli.table_widths import fitted
 from domain.people.rights import OWNER
+from domain.text.columns import Column, Columns
 from domain.text.formats import UNKNOWN, as_list
 
 NEVER_FOLDED = frozenset({"id", "run"})
@@ -74,22 +75,22 @@ def print_table(titles: Sequence[str], rows: Iterable[Sequence[object]], right: 
         _print_aligned([list(titles), *cells], right)
 
 
-def print_signed_table(
-    titles: Sequence[str],
-    rows: Iterable[Sequence[object]],
-    by: Sequence[str | None],
-    right: frozenset[int] = frozenset(),
-) -> None:
-    """Print a table whose last column says who did each, unless all of it is the owner's or nobody's."""
-    if is_signed(by):
-        titles = [*titles, "by"]
-        rows = [(*cells, name or UNKNOWN) for cells, name in zip(rows, by, strict=True)]
-    print_table(titles, rows, right)
+def print_list(columns: Columns[Any], entries: Sequence[Any], as_json: bool = False, empty: str = "") -> None:
+    """Print what is listed, as JSON or as a table; `empty` is said where there is nothing."""
+    if as_json:
+        print_json(entries)
+    elif empty and not entries:
+        say(empty)
+    else:
+        right = frozenset(number for number, column in enumerate(columns) if column.is_figure)
+        rows = [[column.cell(entry) for column in columns] for entry in entries]
+        print_table([column.title for column in columns], rows, right)
 
 
-def is_signed(by: Iterable[str | None]) -> bool:
-    """Whether a list says who did what is listed: somebody else than the owner did some of it."""
-    return bool({*by} - {None, OWNER})
+def with_person(columns: Columns[Any], entries: Sequence[Any]) -> Columns[Any]:
+    """Return the columns, and one for who did each unless all of it is the owner's or nobody's."""
+    by = Column[Any]("by", lambda entry: entry.get("by") or UNKNOWN)
+    return [*columns, by] if {entry.get("by") for entry in entries} - {None, OWNER} else columns
 
 
 def _print_for_people(titles: Sequence[str], rows: Sequence[Sequence[str]], right: frozenset[int]) -> None:

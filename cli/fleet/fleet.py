@@ -10,11 +10,12 @@ from contextlib import asynccontextmanager
 from pathlib import Path
 
 from cli.fleet.host_list import Machine
-from cli.fleet.progress import FAILED, HostProgress
+from cli.fleet.progress import HostProgress
 from cli.fleet.ssh import Connection, HostTrouble, SshOptions
 from cli.fleet.table import Display, reporting
 from cli.server.client import ServerClient
 from cli.terminal import CommandFailed
+from domain.lists import FAILED
 
 Work = Callable[[Connection, HostProgress], Awaitable[str]]
 PARALLEL = 8

@@ -8,8 +8,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from cli.fleet.host_list import Destination, Machine
-
-WAITING, WORKING, FAILED = "waiting", "working", "failed"
+from domain.lists import FAILED, WAITING, WORKING
 
 
 @dataclass

@@ -9,15 +9,16 @@ from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager, suppress
 from typing import TYPE_CHECKING
 
-from cli.fleet.progress import FAILED, WAITING, HostProgress, done_word
+from cli.fleet.progress import HostProgress, done_word
 from cli.server.client import ServerClient
 from cli.terminal import CommandFailed, printable, warn
+from domain.lists import FAILED, HOSTS, WAITING, WORKING
 
 if TYPE_CHECKING:
     from rich.table import Table
 
 REPORT_EVERY_S = 1.0
-COLOURS = {WAITING: "dim", FAILED: "red"}
+COLOURS = {WAITING: "dim", WORKING: "", FAILED: "red"}
 
 
 class Display:
@@ -54,14 +55,11 @@ class Display:
         from rich.text import Text
 
         table = Table(box=SIMPLE_HEAD, pad_edge=False, header_style="bold", caption=done_word(self._hosts))
-        for title in ("host", "node", "state", "s", "message"):
-            table.add_column(title, justify="right" if title == "s" else "left", overflow="fold")
+        for column in HOSTS:
+            table.add_column(column.title, justify="right" if column.is_figure else "left", overflow="fold")
         for host in self._hosts:
-            state = host.state if host.is_over or host.state == WAITING else host.step
-            seconds = f"{host.seconds:.0f}" if host.began_at is not None else ""
-            colour = COLOURS.get(host.state, "green" if host.is_over else "")
-            cells = [printable(cell) for cell in (host.host, host.node or "", state, seconds, host.message)]
-            table.add_row(*(Text(cell, style=colour if index == 2 else "") for index, cell in enumerate(cells)))
+            colours = {"state": COLOURS.get(host.state, "green")}
+            table.add_row(*(Text(printable(one.cell(host)), colours.get(one.title, "")) for one in HOSTS))
         return table
 
 

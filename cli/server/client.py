@@ -36,6 +36,17 @@ class NotYet(ServerUnreachable):
     """The answer is being prepared: retry in a few seconds."""
 
 
+class Document(dict[str, Any]):
+    """A JSON object of the server, whose fields are attributes too, as those of the view it was made of.
+
+    A field that it lacks is None: an older server has fewer."""
+
+    def __getattr__(self, name: str) -> Any:
+        if name.startswith("__"):
+            raise AttributeError(name)
+        return self.get(name)
+
+
 @dataclass(frozen=True)
 class Address:
     """A dashboard's URL and login token."""
@@ -219,7 +230,7 @@ class ServerClient:
             raise self._error_of(response)
         self._pass_on_warning(response)
         try:
-            return response.json()
+            return response.json(object_hook=Document)
         except ValueError:
             raise self._foreign_error(response) from None
 

@@ -9,8 +9,8 @@ from enum import StrEnum
 from typing import Any
 
 from db.nodes.node_queries import Occupant
-from db.slurm.slurm_jobs import GATEWAY
-from domain.text.formats import agree, as_list, clock_offset, count, duration_words, plural
+from domain.lists import kinds, notices, noun
+from domain.text.formats import as_list, count, duration_words, plural
 from domain.views import DeviceView, NodeView
 
 
@@ -28,7 +28,6 @@ def picture(nodes: Iterable[NodeView], occupants: Sequence[Occupant]) -> dict[st
 
 
 _DIGITS = re.compile(r"(\d+)")
-CLOCK_AGREES_S = 1.0
 MOST_SILENT_LINES = 3
 MOST_CELLS = 256
 """Cells drawn for one node; further slots are only counted."""
@@ -120,61 +119,9 @@ def attention(nodes: Sequence[NodeView]) -> list[dict[str, str]]:
     return shown + [{"node": n.id, "name": n.name, "text": text} for n in single for text in notices(n)]
 
 
-def notices(node: NodeView) -> list[str]:
-    """The problems of one node in sentences: its silence, otherwise the messages of its worker."""
-    if node.state != "alive":
-        runs = len({device.run_id for device in node.devices if device.run_id})
-        affected_runs = f" {plural(runs, 'run')} {agree(runs, 'has', 'have')} devices there." if runs else ""
-        return [_silence(node.state, node.silent_s) + affected_runs]
-    messages = [
-        *quarantines(node),
-        *node.left_out,
-        node.upgrade,
-        *(attempt["message"] for attempt in node.unknown),
-        (node.load or {}).get("notice"),
-        (node.info.get("interpreter") or {}).get("problem"),
-    ]
-    off_s = clock_off_s(node)
-    if off_s is not None:
-        messages.append(f"Its clock is {clock_offset(off_s)} the dashboard's.")
-    return [str(text) for text in messages if text]
-
-
-def quarantines(node: NodeView) -> list[str]:
-    """Why the node, or each of its devices, is in quarantine."""
-    if node.quarantine:
-        return [f"In quarantine: {node.quarantine.why}"]
-    return [
-        f"{noun(node)} {position} is in quarantine: {device.quarantine.why}"
-        for position, device in enumerate(node.devices)
-        if device.quarantine
-    ]
-
-
-def clock_off_s(node: NodeView) -> float | None:
-    """Seconds by which a node's clock is ahead of the dashboard's; None when the difference is negligible."""
-    offset_s, error_s = node.info.get("clock_offset_s"), node.info.get("clock_error_s") or 0.0
-    return offset_s if offset_s is not None and abs(offset_s) - error_s > CLOCK_AGREES_S else None
-
-
 def natural_key(name: str) -> list[tuple[int, int | str]]:
     """A sorting key that puts gpu-2 before gpu-10."""
     return [(0, int(part)) if part.isdigit() else (1, part) for part in _DIGITS.split(name.casefold()) if part]
-
-
-def kinds(node: NodeView) -> str:
-    """8 × NVIDIA H200, 4 slots of AMD EPYC; a gateway has no devices of its own."""
-    if node.pool == GATEWAY:
-        return "gateway to Slurm"
-    counts = Counter((device.kind, device.name) for device in node.devices)
-    return ", ".join(
-        f"{n} × {name}" if kind == "cuda" else f"{plural(n, 'slot')} of {name}" for (kind, name), n in counts.items()
-    )
-
-
-def noun(node: NodeView) -> str:
-    """The noun for one device of the node."""
-    return "GPU" if any(device.kind == "cuda" for device in node.devices) else "slot"
 
 
 def _free(nodes: Sequence[NodeView]) -> str:
@@ -183,10 +130,6 @@ def _free(nodes: Sequence[NodeView]) -> str:
     free = Counter(d.kind for n in nodes for d in n.devices if cell(n, d) is DeviceUse.FREE)
     kinds = [kind for kind in ("cuda", "cpu") if free[kind]] or [kind for kind, _ in counts.most_common(1)]
     return as_list([plural(free[kind], "GPU" if kind == "cuda" else "slot") for kind in kinds]) or "nothing"
-
-
-def _silence(state: str, silent_s: float) -> str:
-    return f"{'Lost: silent' if state == 'lost' else 'Silent'} for {duration_words(silent_s)}."
 
 
 def _together(state: str, silent: Sequence[NodeView], nodes: Sequence[NodeView]) -> str:

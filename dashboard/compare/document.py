@@ -18,7 +18,7 @@ from db.metrics.performance import mean_step
 from db.metrics.run_results import SeriesResult, results, without_repeated
 from db.runs.compared_runs import ComparedRun, settings_files
 from domain.masking.masking import masked_variable
-from domain.performance.phases import TITLES
+from domain.performance.phases import LEAST_S, TITLES
 from domain.series import goals
 from domain.series.goals import change_percent, joined_names
 
@@ -193,8 +193,6 @@ def _number(text: str) -> float | str:
 # What compared runs spend their steps on, a row for each phase.
 
 TITLES_OF_STEP = {"step_s": "Step", **TITLES}
-LEAST_S = 1e-5
-"""A shorter phase does not matter in a step."""
 MOST_RUNS = 20
 """Of more runs the phases are not read: their series are many."""
 

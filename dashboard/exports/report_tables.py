@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from datetime import UTC
 
 from dashboard.compare.document import differences
 from dashboard.compare.joined_series import results_by_shown_name
@@ -14,9 +15,11 @@ from db.findings.findings import findings
 from db.metrics.run_results import results
 from db.runs import run_queries
 from db.runs.compared_runs import compared_runs
+from domain import lists
 from domain.launch.plan import shell_line
 from domain.messages import State
 from domain.spec import label_of
+from domain.text.columns import Column, Columns, Entry
 from domain.text.formats import (
     UNKNOWN,
     as_list,
@@ -27,7 +30,6 @@ from domain.text.formats import (
     number,
     plural,
     signature,
-    size,
 )
 from domain.views import RunView
 
@@ -113,18 +115,18 @@ def settings_table(run: RunView) -> Element:
 def checkpoints_table(service: Service, run: RunView) -> Element | None:
     """Return a run's complete checkpoints with their digests; None without any."""
     complete = [one for one in checkpoint_queries.checkpoints(service.store, run.id) if one.complete][:MOST_ROWS]
-    rows = [(one.name, count(one.step), size(one.size_bytes), one.sha256) for one in complete]
-    return table(("Checkpoint", "Step", "Size", "SHA-256"), rows) if rows else None
+    columns = [column for column in lists.checkpoints(clock_time) if column.title in ("name", "step", "size")]
+    return _listed([*columns, Column("SHA-256", lambda saved: saved.sha256)], complete) if complete else None
 
 
 def history_table(service: Service, run: RunView, with_people: bool) -> Element:
     """Return the newest lines of a run's history, and who did what for those with an account."""
-    lines = run_queries.history(service.store, run.id)[-MOST_ROWS:]
-    rows = [(clock_time(line.at), str(line.attempt or ""), line.text[:MOST_VALUE]) for line in lines]
-    if not with_people:
-        return table(("When (UTC)", "Attempt", "What"), rows)
-    signed = [(*row, signature(line.by, line.via)) for row, line in zip(rows, lines, strict=True)]
-    return table(("When (UTC)", "Attempt", "What", "Who"), signed)
+    return _listed(lists.history(UTC, with_people), run_queries.history(service.store, run.id)[-MOST_ROWS:])
+
+
+def _listed(columns: Columns[Entry], entries: Sequence[Entry]) -> Element:
+    rows = [[str(column.cell(entry))[:MOST_VALUE] for column in columns] for entry in entries]
+    return table([column.heading for column in columns], rows)
 
 
 def findings_list(service: Service, run: RunView) -> Iterator[Element]:

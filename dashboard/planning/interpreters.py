@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from dashboard.paths import is_visible_folder, may_read
 from domain.choices import RECIPES
+from domain.lists import versions_of
 
 if TYPE_CHECKING:  # the command line needs no models for this
     from domain.spec import RunSpec
@@ -61,9 +62,7 @@ def advice(spec: RunSpec) -> str | None:
 
 def described(properties: Mapping[str, Any]) -> list[str]:
     """Return an interpreter's known versions and path: Python 3.11.8, torch 2.13.0, CUDA 12.6, NCCL 2.21.5."""
-    names = {"python": "Python", "torch": "torch", "cuda": "CUDA", "rocm": "ROCm", "nccl": "NCCL"}
-    versions = [f"{label} {properties[name]}" for name, label in names.items() if properties.get(name)]
-    return versions + ([str(properties["path"])] if properties.get("path") else [])
+    return versions_of(properties) + ([str(properties["path"])] if properties.get("path") else [])
 
 
 def programs(python: str | None) -> tuple[str, str | None]:

@@ -8,6 +8,8 @@ from typing import Any
 from pydantic import BaseModel
 
 from domain.people.accounts import WAYS
+from domain.text.columns import Column, Columns
+from domain.text.formats import ago, signature
 
 
 class AuditAction(StrEnum):
@@ -80,9 +82,25 @@ class AuditEntryView(BaseModel):
     """Where the request came from."""
     more: dict[str, Any] | None
 
-    def details(self) -> str:
-        """Return what else is known, in words: names, roles, ways to sign in."""
-        return ", ".join(filter(None, (_detail(name, value) for name, value in (self.more or {}).items())))
+
+def columns_of(now: float) -> Columns[AuditEntryView]:
+    """Return the columns of the list of entries."""
+    return [
+        Column("when", lambda entry: ago(entry.at, now)),
+        Column("person", lambda entry: signature(actor(entry), entry.via)), Column("action"),
+        Column("what", lambda entry: f"{entry.object} {details(entry)}".rstrip()), Column("project"),
+        Column("from", lambda entry: entry.address),
+    ]  # fmt: skip
+
+
+def actor(entry: AuditEntryView) -> str:
+    """Return who did it; the program has no name, nor has somebody who is not signed in."""
+    return entry.by or ("somebody" if entry.action == AuditAction.SIGN_IN_REFUSED else "dashboard")
+
+
+def details(entry: AuditEntryView) -> str:
+    """Return what else is known of an entry, in words: names, roles, ways to sign in."""
+    return ", ".join(filter(None, (_detail(name, value) for name, value in (entry.more or {}).items())))
 
 
 _SAID_BY_ITSELF = frozenset({"name", "email", "changed", "rule", "device", "nodes"})

@@ -5,8 +5,10 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 from enum import StrEnum
+from operator import itemgetter
 
 from domain.profiles.records import DeviceTimes, Gaps, Operator, Overview
+from domain.text.columns import Column, Columns, Figure
 from domain.text.formats import UNKNOWN, as_list, milliseconds, plural, size
 
 ANSWER_S = 60.0
@@ -152,19 +154,20 @@ ROWS = (
     "… exposed",
     "between kernels",
 )
-OPERATOR_TITLES = ("operator", "calls a step", "self", "share", "total")
 NO_DEVICE = "no device was recorded"
 
 
-def table_of(outcomes: Sequence[RankOutcome], profile_ids: Sequence[str] = ()) -> tuple[list[str], list[list[str]]]:
-    """Return titles and rows: one column for each outcome that has an overview, headed by its profile where named."""
+def table_of(
+    outcomes: Sequence[RankOutcome], profile_ids: Sequence[str] = ()
+) -> tuple[Columns[Sequence[str]], list[Sequence[str]]]:
+    """Return columns and rows: a column for each outcome that has an overview, headed by its profile where named."""
     names = [*profile_ids, *[""] * len(outcomes)]
-    titles = [
-        "a step of",
-        *(f"rank {o.rank} {name}".strip() for o, name in zip(outcomes, names, strict=False)),
+    figures = [
+        Figure[Sequence[str]](f"rank {outcome.rank} {name}".strip(), itemgetter(number))
+        for number, (outcome, name) in enumerate(zip(outcomes, names, strict=False), 1)
     ]
-    columns = [_column(outcome, outcome.overview) for outcome in outcomes if outcome.overview]
-    return titles, [list(row) for row in zip(ROWS, *columns, strict=True)]
+    cells = [_column(outcome, outcome.overview) for outcome in outcomes if outcome.overview]
+    return [Column("a step of", itemgetter(0)), *figures], list(zip(ROWS, *cells, strict=True))
 
 
 def difference(before: Overview, after: Overview) -> str:
@@ -177,17 +180,14 @@ def difference(before: Overview, after: Overview) -> str:
     )
 
 
-def operator_rows(operators: Sequence[Operator], overview: Overview) -> list[list[str]]:
-    """Return (name, calls a step, self time a step, its share, total time a step) of each operator or kernel."""
+def operators(title: str, overview: Overview) -> Columns[Operator]:
+    """Return the columns of operators or kernels, whose name is headed by the title; the times are those of a step."""
     return [
-        [
-            operator.name,
-            f"{operator.calls / overview.steps:.3g}",
-            milliseconds(operator.self_s / overview.steps),
-            f"{operator.self_s / overview.seconds:.0%}",
-            milliseconds(operator.total_s / overview.steps),
-        ]
-        for operator in operators
+        Column(title, lambda operator: operator.name),
+        Figure("calls a step", lambda operator: f"{operator.calls / overview.steps:.3g}"),
+        Figure("self", lambda operator: milliseconds(operator.self_s / overview.steps)),
+        Figure("share", lambda operator: f"{operator.self_s / overview.seconds:.0%}"),
+        Figure("total", lambda operator: milliseconds(operator.total_s / overview.steps)),
     ]
 
 

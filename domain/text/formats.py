@@ -35,10 +35,11 @@ def with_code(text: str) -> str:
     return "".join(f"`{part}`" if at % 2 else _padded_text(part) for at, part in enumerate(parts))
 
 
-def number(value: float | None, digits: int = 3) -> str:
-    """12.4 k, 1.2 M, 0.00042: a few significant digits, never a row of zeros."""
+def number(value: float | str | None, digits: int = 3) -> str:
+    """12.4 k, 1.2 M, 0.00042: a few significant digits, never a row of zeros. JSON has NaN and infinities as text."""
     if value is None:
         return UNKNOWN
+    value = float(value)
     if not math.isfinite(value):
         return "NaN" if math.isnan(value) else ("∞" if value > 0 else "−∞")
     for factor, unit in ((1e12, " T"), (1e9, " G"), (1e6, " M"), (1e3, " k")):

@@ -18,7 +18,8 @@ import typer
 from cli.commands.installation.preflight import checked, print_matrix
 from cli.server.client import ServerClient
 from cli.server.options import Data, Json, server_at
-from cli.terminal import CommandFailed, print_json, print_outcome, print_table, warn
+from cli.terminal import CommandFailed, print_json, print_list, print_outcome, print_table, warn
+from domain.lists import HOSTS
 from domain.text.formats import state_label
 
 if TYPE_CHECKING:
@@ -337,7 +338,6 @@ def finish(outcomes: Sequence[HostProgress], as_json: bool, document: Any) -> No
     if as_json:
         print_json(document)
     else:
-        rows = [(host.host, host.node or "", host.state, f"{host.seconds:.1f}", host.message) for host in outcomes]
-        print_table(("host", "node", "state", "s", "message"), rows, right=frozenset({3}))
+        print_list(HOSTS, outcomes)
     if any(host.state == "failed" for host in outcomes):
         raise typer.Exit(1)

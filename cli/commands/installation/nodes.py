@@ -12,12 +12,10 @@ import typer
 from cli.commands.installation import node_installation
 from cli.commands.installation.node_installation import NodeName
 from cli.server.options import Data, Json, server_at
-from cli.terminal import ask_or_tell, is_signed, print_json, print_outcome, print_table, say
-from domain.health.holders import by_position
+from cli.terminal import ask_or_tell, print_json, print_list, print_outcome, print_table, say
+from domain import lists
 from domain.text import formats
-from domain.text.formats import state_label
 
-CLOCK_AGREES_S = 1.0
 TEST_PAUSE_S = 0.5
 nodes_app = typer.Typer(invoke_without_command=True)
 
@@ -28,16 +26,11 @@ def nodes(context: typer.Context, data: Data = None, as_json: Json = False) -> N
     if context.invoked_subcommand is not None:
         return
     listed = server_at(data).get("/api/nodes")
-    if as_json:
-        print_json(listed)
-    elif not listed:
-        say("No node has joined. `rankzero up` starts one; `rankzero nodes add HOST…` adds machines over ssh.")
-    else:
-        titles = ("name", "state", "address", "slots", "free", "devices", "versions", "runs", "last seen")
-        print_table(titles, [row(node, time.time()) for node in listed], right=frozenset({3, 4}))
-        for node in listed:
-            for remark in remarks(node):
-                say(f"{node['name']}: {remark}")
+    none = "No node has joined. `rankzero up` starts one; `rankzero nodes add HOST…` adds machines over ssh."
+    print_list(lists.nodes(time.time()), listed, as_json, none)
+    for node in () if as_json else listed:
+        for remark in (*lists.notices(node), *lists.other_users(node)):
+            say(f"{node['name']}: {remark}")
 
 
 def drain(
@@ -50,7 +43,7 @@ def drain(
     server = server_at(data)
     ask_or_tell(server.get(node_path(node, "drain"))["sentence"], yes)
     drained = server.post(node_path(node, "drain"))
-    runs = running(drained)
+    runs = lists.runs_on(drained)
     verb = formats.agree(len(runs), "continues to its end", "continue to their ends")
     continuing = f"; {formats.plural(len(runs), 'run')} there {verb}: {' '.join(runs)}" if runs else ""
     print_outcome(drained, as_json, f"Node {drained['name']} is draining: nothing new starts there{continuing}.")
@@ -78,7 +71,7 @@ def test(node: NodeName, data: Data = None, as_json: Json = False) -> None:
     else:
         print_table(("device", "part", "", "found"), list(_found(tested, running_test["results"])))
         say(f"Node {tested['name']}: {TESTED[running_test['verdict']]}")
-        for remark in quarantines(tested):
+        for remark in lists.quarantines(tested):
             say(f"{tested['name']}: {remark}")
     if running_test["verdict"] != "passed":
         raise typer.Exit(1)
@@ -133,74 +126,3 @@ for command in (node_installation.add, node_installation.upgrade, node_installat
 def node_path(node: str, *action: str) -> str:
     """Return the API's path of a node, or of an action on it."""
     return "/".join(["/api/nodes", quote(node, safe=""), *action])
-
-
-def running(node: dict[str, Any]) -> list[str]:
-    """Return the ids of the runs that hold devices of the node; private ones have none."""
-    runs = sorted({device["run_id"] for device in node["devices"] if device.get("run_id")})
-    return [*runs, "private"] if any(device.get("private") for device in node["devices"]) else runs
-
-
-def row(node: dict[str, Any], now: float) -> tuple[object, ...]:
-    """Return a node's cells in the table."""
-    devices: list[dict[str, Any]] = node["devices"]
-    kinds: dict[str, int] = {}
-    for device in devices:
-        kinds[device["name"]] = kinds.get(device["name"], 0) + 1
-    return (
-        node["name"],
-        state_label(node["state"])
-        + (", draining" if node.get("draining") else "")
-        + (f" by {node['drained_by']}" if is_signed([node.get("drained_by")]) else "")
-        + (", in quarantine" if node.get("quarantine") else "")
-        + (", to upgrade" if node.get("upgrade") else ""),
-        node["address"],
-        node["slots"],
-        node["free"],
-        ", ".join(f"{count} x {name}" for name, count in kinds.items()),
-        versions(node.get("info") or {}),
-        " ".join(running(node)),
-        formats.ago(node["last_seen"], now) if node.get("last_seen") else formats.UNKNOWN,
-    )
-
-
-def versions(info: dict[str, Any]) -> str:
-    """Return the versions of a node's interpreter and driver: torch 2.13.0, CUDA 12.6, NCCL 2.27.5, driver 550.54."""
-    interpreter = info.get("interpreter") or {}
-    by_name = {
-        "torch": interpreter.get("torch"),
-        "CUDA": interpreter.get("cuda"),
-        "NCCL": interpreter.get("nccl"),
-        "driver": info.get("driver_version"),
-    }
-    return ", ".join(f"{name} {version}" for name, version in by_name.items() if version)
-
-
-def remarks(node: dict[str, Any]) -> Iterator[str]:
-    """Yield the node's problems: unknown runs, a wrong clock, a needed upgrade."""
-    yield from (*quarantines(node), *node.get("left_out", ()))
-    for position, holder in by_position((device["id"] for device in node["devices"]), node.get("load")):
-        yield f"GPU {position} is used by {holder}"
-    yield from (remark["message"] for remark in node.get("unknown") or ())
-    info = node.get("info") or {}
-    offset_s, error_s = info.get("clock_offset_s"), info.get("clock_error_s") or 0.0
-    if offset_s is not None and abs(offset_s) - error_s > CLOCK_AGREES_S:
-        yield f"its clock is {formats.clock_offset(offset_s)} the dashboard's."
-    for text in (
-        node.get("upgrade"),
-        (node.get("load") or {}).get("notice"),
-        (info.get("interpreter") or {}).get("problem"),
-    ):
-        if text:
-            yield text
-
-
-def quarantines(node: dict[str, Any]) -> Iterator[str]:
-    """Yield why the node, or each of its devices in quarantine, is left out."""
-    if whole := node.get("quarantine"):
-        yield f"in quarantine: {whole['why']}"
-        return
-    for position, device in enumerate(node["devices"]):
-        if quarantine := device.get("quarantine"):
-            noun = "GPU" if device["kind"] == "cuda" else "slot"
-            yield f"{noun} {position} is in quarantine: {quarantine['why']}"

@@ -13,9 +13,8 @@ import typer
 from cli.durations import UNITS_S, seconds
 from cli.server.client import ServerClient
 from cli.server.options import Data, Json, server_at
-from cli.terminal import CommandFailed, print_json, print_table, say
-from domain.people.audit import AuditEntryView
-from domain.text import formats
+from cli.terminal import CommandFailed, print_list, say
+from domain.people.audit import columns_of
 
 PATH = "/api/audit"
 ENTRIES_AT_ONCE = 1000
@@ -47,31 +46,11 @@ def audit(
     chosen = {name: value for name, value in chosen.items() if value is not None}
     if as_lines:
         _print_lines(data, chosen)
-    elif as_json:
-        print_json(list(_entries(server_at(data), chosen)))
     else:
-        _show(server_at(data).get(PATH, limit=IN_THE_TABLE, **chosen), bool(chosen))
-
-
-def _show(entries: list[dict[str, Any]], is_chosen: bool) -> None:
-    if not entries:
-        say("Nothing of that is in the audit log." if is_chosen else "Nothing is in the audit log yet.")
-        return
-    now = time.time()
-    rows = [
-        (formats.ago(entry["at"], now), _who(entry), entry["action"], _object(entry), entry["project"] or "",
-         entry["address"] or "")
-        for entry in entries
-    ]  # fmt: skip
-    print_table(("when", "by", "action", "object", "project", "from"), rows)
-
-
-def _who(entry: dict[str, Any]) -> str:
-    return formats.signature(entry["by"], entry["via"]) or "–"
-
-
-def _object(entry: dict[str, Any]) -> str:
-    return f"{entry['object']} {AuditEntryView(**entry).details()}".rstrip()
+        server = server_at(data)
+        listed = list(_entries(server, chosen)) if as_json else server.get(PATH, limit=IN_THE_TABLE, **chosen)
+        none = "Nothing of that is in the audit log." if chosen else "Nothing is in the audit log yet."
+        print_list(columns_of(time.time()), listed, as_json, none)
 
 
 def _entries(server: ServerClient, chosen: dict[str, Any]) -> Iterator[dict[str, Any]]:

@@ -5,14 +5,15 @@ from __future__ import annotations
 import getpass
 import sys
 import time
-from typing import Annotated
+from typing import Annotated, Any
 from urllib.parse import quote, urlencode
 
 import typer
 
 from cli.server.options import Data, Json, server_at
-from cli.terminal import CommandFailed, print_json, print_outcome, print_table, say, warn
+from cli.terminal import CommandFailed, print_json, print_list, print_outcome, warn
 from domain.text import formats
+from domain.text.columns import Column, Columns
 
 PATH = "/api/secrets"
 Name = Annotated[str, typer.Argument(metavar="NAME", help="The variable's name, such as HF_TOKEN.", show_default=False)]
@@ -44,12 +45,10 @@ def list_(project: Project = None, data: Data = None, as_json: Json = False) -> 
     secrets = [one for one in server_at(data).get(PATH) if project in (None, one["project"])]
     if as_json:
         print_json(sorted({one["name"] for one in secrets}))
-    elif not secrets:
-        say("There is no secret. `rankzero secret set NAME` sets one.")
     else:
-        now = time.time()
-        rows = [(one["name"], _owner(one), one["by"] or "", formats.ago(one["set_at"], now)) for one in secrets]
-        print_table(("name", "of", "set by", "set"), rows)
+        set_at = Column[Any]("set", lambda one: formats.ago(one.set_at, time.time()))
+        columns: Columns[Any] = [Column("name"), Column("of", _owner), Column("set by", lambda one: one.by), set_at]
+        print_list(columns, secrets, empty="There is no secret. `rankzero secret set NAME` sets one.")
 
 
 @secret_app.command()

@@ -13,8 +13,9 @@ import typer
 from cli.durations import Expires, lifetime_s, seconds
 from cli.server.client import data_directory
 from cli.server.options import Data, Json, server_at
-from cli.terminal import CommandFailed, print_json, print_outcome, print_signed_table, print_table, say, warn
+from cli.terminal import CommandFailed, print_json, print_list, print_outcome, say, warn, with_person
 from dashboard.security.keys.token_files import join_token_path, metrics_token_path
+from domain import lists
 from domain.people.roles import Scope
 from domain.text import formats
 
@@ -95,24 +96,8 @@ def make(expires: str | None, name: str, data: Path | None, as_json: bool) -> No
 def show_list(data: Path | None, as_json: bool) -> None:
     """List the join tokens, without their secrets."""
     listed = server_at(data).get("/api/join-tokens")
-    if as_json:
-        print_json(listed)
-    elif not listed:
-        say("No join token was made. `rankzero token --join --expires 24h` makes one.")
-    else:
-        rows, by = [row(entry, time.time()) for entry in listed], [entry.get("by") for entry in listed]
-        print_signed_table(("id", "name", "state", "used", "last"), rows, by)
-
-
-def row(entry: dict[str, Any], now: float) -> tuple[object, ...]:
-    """Return a token's cells in the table."""
-    if entry["revoked_at"] is not None:
-        state = f"revoked {formats.ago(entry['revoked_at'], now)}"
-    elif now >= entry["expires_at"]:
-        state = f"expired {formats.ago(entry['expires_at'], now)}"
-    else:
-        state = f"valid for {formats.duration(entry['expires_at'] - now)}"
-    return entry["id"], entry["name"], state, entry["uses"], formats.ago(entry["last_used_at"], now)
+    none = "No join token was made. `rankzero token --join --expires 24h` makes one."
+    print_list(with_person(lists.join_tokens(time.time()), listed), listed, as_json, none)
 
 
 def end(token_id: str, data: Path | None, as_json: bool) -> None:
@@ -174,13 +159,8 @@ def list_(
 ) -> None:
     """List your access tokens, without their secrets."""
     listed = server_at(data).get(ACCESS_TOKENS, all=everybody or None)
-    if as_json:
-        print_json(listed)
-    elif not listed:
-        say("There is no access token. `rankzero token create NAME --scope read` makes one.")
-    else:
-        rows = [access_row(one, time.time()) for one in listed]
-        print_table(("name", "of", "scope", "project", "state", "last used"), rows)
+    none = "There is no access token. `rankzero token create NAME --scope read` makes one."
+    print_list(lists.access_tokens(time.time()), listed, as_json, none)
 
 
 @token_app.command("revoke")
@@ -200,13 +180,3 @@ def revoke_(
     query = f"?{urlencode({'user': user})}" if user is not None else ""
     revoked = server_at(data).delete(f"{ACCESS_TOKENS}/{quote(name, safe='')}{query}")
     print_outcome(revoked, as_json, f"Token {name} is revoked: it opens nothing any more.")
-
-
-def access_row(one: dict[str, Any], now: float) -> tuple[object, ...]:
-    """Return an access token's cells in the table."""
-    end = one["expires_at"]
-    state = "without end" if end is None else f"until {formats.clock_minute(end)}"
-    if end is not None and now >= end:
-        state = f"expired {formats.ago(end, now)}"
-    used = formats.ago(one["last_used_at"], now)
-    return one["name"], one["user"], one["scope"], one["project"] or "all", state, used

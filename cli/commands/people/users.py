@@ -11,7 +11,8 @@ import typer
 
 from cli.durations import UNITS_S, seconds
 from cli.server.options import Data, Json, server_at
-from cli.terminal import CommandFailed, ask_or_tell, print_json, print_outcome, print_table, say, warn
+from cli.terminal import CommandFailed, ask_or_tell, print_json, print_list, print_outcome, say, warn
+from domain import lists
 from domain.people.removal import Fate, parse
 from domain.people.roles import EVERYWHERE, Role, in_words
 from domain.text import formats
@@ -44,16 +45,7 @@ def users() -> None:
 @users_app.command("list")
 def list_(data: Data = None, as_json: Json = False) -> None:
     """List everybody with an account."""
-    people = server_at(data).get("/api/users")
-    if as_json:
-        print_json(people)
-        return
-    now = time.time()
-    rows = [
-        (one["name"], one["email"] or "", one["role"] or "none", _roles(one), formats.ago(one["last_seen_at"], now))
-        for one in people
-    ]
-    print_table(("name", "e-mail", "role", "in projects", "last seen"), rows)
+    print_list(lists.people(time.time()), server_at(data).get("/api/users"), as_json)
 
 
 @users_app.command()
@@ -134,10 +126,6 @@ def _doubt(answer: dict[str, Any]) -> None:
 
 def _path(user: str) -> str:
     return f"/api/users/{quote(user, safe='')}"
-
-
-def _roles(one: dict[str, Any]) -> str:
-    return ", ".join(f"{role} in {project}" for project, role in sorted(one["projects"].items()))
 
 
 def _has(role: GivenRole, project: str | None) -> str:

@@ -9,11 +9,12 @@ import typer
 
 from cli.server.client import ServerClient
 from cli.server.options import Data, Json, server_at
-from cli.terminal import CommandFailed, print_json, print_outcome, print_signed_table, say, warn
+from cli.terminal import CommandFailed, print_json, print_list, print_outcome, say, warn, with_person
 from domain.alerts.rules import Act, act_in_words
 from domain.alerts.targets import BROWSER
 from domain.choices import RUN_ID
 from domain.text import formats
+from domain.text.columns import Column, Columns, Figure
 
 PATH = "/api/alerts"
 POLL_S = 0.5
@@ -86,14 +87,8 @@ def add(
 def list_alerts(data: Data = None, as_json: Json = False) -> None:
     """List alerts, without the secrets in their addresses."""
     listed = server_at(data).get(PATH)
-    if as_json:
-        print_json(listed)
-    elif not listed:
-        say("No alert is set. `rankzero alert add failed --to ADDRESS` sets one.")
-    else:
-        titles = ("id", "rule", "does", "target", "only", "last sent", "waiting", "problem")
-        rows = [row(alert, time.time()) for alert in listed]
-        print_signed_table(titles, rows, [alert.get("by") for alert in listed], right=frozenset({6}))
+    none = "No alert is set. `rankzero alert add failed --to ADDRESS` sets one."
+    print_list(with_person(columns_of(time.time()), listed), listed, as_json, none)
 
 
 @alert_app.command()
@@ -117,14 +112,13 @@ def remove(alert_id: AlertId, data: Data = None, as_json: Json = False) -> None:
     print_outcome(removed, as_json, f"Alert {removed['id']} is removed.")
 
 
-def row(alert: dict[str, Any], now: float) -> tuple[object, ...]:
-    """Return an alert's cells."""
-    scope = alert["run"] or (f"project {alert['project']}" if alert["project"] else "")
-    last_sent = formats.ago(alert["last_sent_at"], now)
-    return (
-        alert["id"], alert["rule"], act_in_words(alert["act"], alert["lr_factor"]) or "tells", alert["target"], scope,
-        last_sent, alert["waiting"], alert["problem"] or "",
-    )  # fmt: skip
+def columns_of(now: float) -> Columns[Any]:
+    """Return the columns of the list of alerts."""
+    return [
+        Column("id"), Column("rule"), Column("does", lambda alert: act_in_words(alert.act, alert.lr_factor) or "tells"),
+        Column("target"), Column("only", lambda alert: alert.run or (alert.project and f"project {alert.project}")),
+        Column("last sent", lambda alert: formats.ago(alert.last_sent_at, now)), Figure("waiting"), Column("problem"),
+    ]  # fmt: skip
 
 
 def _path(alert_id: str) -> str:

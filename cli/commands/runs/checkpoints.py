@@ -9,11 +9,11 @@ from typing import Annotated, Any
 
 import typer
 
-from cli.commands.runs.runs import figure
 from cli.server.download import Transfer, converted, sha256_of
 from cli.server.options import Data, Json, RunId, run_path, server_at
-from cli.terminal import CommandFailed, print_json, print_outcome, print_table, printable, say
+from cli.terminal import CommandFailed, print_json, print_list, print_outcome, printable, say
 from dashboard.storage.conversion import Conversion, is_folder
+from domain import lists
 from domain.text import formats
 
 
@@ -25,20 +25,10 @@ def checkpoints(run: RunId, send_again: SendAgain = None, data: Data = None, as_
         chosen = _partial(entries, run, send_again)
         answer = server.post(f"/api/checkpoints/{chosen['id']}/send-again")
         return print_outcome(answer, as_json, f"The node of checkpoint {send_again} is asked to send it again.")
-    if as_json:
-        print_json(entries)
-    elif not entries:
-        say(f"Run {run} has saved no checkpoint yet.")
-    else:
-        titles = ("name", "attempt", "step", "loss", "size", "state", "saved", "SHA-256")
-        print_table(titles, [row(entry, time.time()) for entry in entries], right=frozenset({1, 2, 3, 4}))
-        for problem in dict.fromkeys(entry["trouble"] for entry in entries if entry.get("trouble")):
-            say(printable(problem))
-        if prefixed := [entry for entry in entries if entry.get("prefix")]:
-            say(
-                f"Names in {printable(prefixed[0]['name'])} begin with {printable(prefixed[0]['prefix'])}"
-                f"{' (and in others)' if len(prefixed) > 1 else ''}: `rankzero download --strip-prefix` removes it."
-            )
+    columns = lists.checkpoints(lambda at: formats.ago(at, time.time()))
+    print_list(columns, entries, as_json, f"Run {run} has saved no checkpoint yet.")
+    if not as_json:
+        _say_more(entries)
 
 
 LONGEST_NAME_BYTES = 200
@@ -52,32 +42,23 @@ SendAgain = Annotated[
 ]
 
 
+def _say_more(entries: list[dict[str, Any]]) -> None:
+    """Say why some cannot be stored, and that some names have a prefix."""
+    for problem in dict.fromkeys(entry["trouble"] for entry in entries if entry.get("trouble")):
+        say(printable(problem))
+    if prefixed := [entry for entry in entries if entry.get("prefix")]:
+        say(
+            f"Names in {printable(prefixed[0]['name'])} begin with {printable(prefixed[0]['prefix'])}"
+            f"{' (and in others)' if len(prefixed) > 1 else ''}: `rankzero download --strip-prefix` removes it."
+        )
+
+
 def _partial(entries: list[dict[str, Any]], run: str, name: str) -> dict[str, Any]:
     """Return the newest checkpoint of that name that is not whole. Raises CommandFailed."""
     for entry in entries:
         if entry["name"] == name and not entry["complete"]:
             return entry
     raise CommandFailed(f"Run {run} has no checkpoint {name!r} that is not complete.")
-
-
-def row(checkpoint: dict[str, Any], now: float) -> tuple[object, ...]:
-    """A checkpoint's cells in the list."""
-    share = checkpoint.get("received_bytes", 0) / (checkpoint["size_bytes"] or 1)
-    state = "complete" if checkpoint["complete"] else f"{share:.0%} received"
-    if checkpoint.get("is_part"):
-        state += ", a part"
-    if checkpoint.get("trouble") and not checkpoint["complete"]:
-        state += ", waiting"
-    return (
-        checkpoint["name"],
-        checkpoint.get("attempt"),
-        ("≈ " if checkpoint.get("step_is_inferred") else "") + formats.count(checkpoint["step"]),
-        figure(checkpoint.get("loss"), 4),
-        formats.size(checkpoint["size_bytes"]),
-        state + (", best" if checkpoint.get("best") else ""),
-        formats.ago(checkpoint["created_at"], now),
-        checkpoint["sha256"][:12] + "…",
-    )
 
 
 def download(

@@ -13,6 +13,7 @@ import typer
 from cli.server.options import Data, Json, RunId, RunIds, complete_run, id_of_run, run_path, server_at
 from cli.terminal import CommandFailed, print_json, print_table, printable, say, warn
 from dashboard.compare.spec_words import all_in_words, in_words
+from domain.performance.phases import in_words as phase_in_words
 from domain.text import formats
 from domain.text.tables import as_csv, as_latex, as_markdown
 
@@ -146,12 +147,7 @@ def _phase(row: dict[str, Any], ids: list[str], exact: bool = False) -> list[str
     figures = [row["runs"].get(run_id) for run_id in ids]
     if exact:
         return [f"{row['title']} (s)", *(repr(figure["seconds"]) if figure else "" for figure in figures)]
-    return [row["title"], *(_seconds(figure) if figure else formats.UNKNOWN for figure in figures)]
-
-
-def _seconds(figure: dict[str, float]) -> str:
-    shown, change = formats.milliseconds(figure["seconds"]), figure.get("change_percent")
-    return shown if change is None else f"{shown} ({formats.change(change)})"
+    return [row["title"], *(phase_in_words(**figure) if figure else formats.UNKNOWN for figure in figures)]
 
 
 def _difference(row: dict[str, Any], ids: list[str]) -> list[str]:

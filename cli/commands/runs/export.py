@@ -10,9 +10,10 @@ import typer
 from cli.server.client import ServerClient
 from cli.server.download import fetch_whole
 from cli.server.options import Data, Json, RunIds, complete_run, ids_of_runs, server_at
-from cli.terminal import CommandFailed, print_json, print_outcome, print_signed_table, say
+from cli.terminal import CommandFailed, print_list, print_outcome, say, with_person
 from domain.choices import RUN_ID, ExportFormat
 from domain.text import formats
+from domain.text.columns import Column, Columns
 from domain.text.formats import clock_time
 
 
@@ -78,7 +79,9 @@ def share(
     server = server_at(data)
     match runs:
         case ["list"]:
-            _list(server.get(LINKS_PATH), as_json)
+            links = server.get(LINKS_PATH)
+            none = "There is no link. `rankzero share RUN` makes one."
+            print_list(with_person(LINKS, links), links, as_json, none)
         case ["revoke", *ids]:
             _revoke(server, ids, as_json)
         case _:
@@ -88,19 +91,10 @@ def share(
                 say(f"Valid until {clock_time(link['expires_at'])} UTC: {formats.SHOWN_ONCE}.")
 
 
-def _list(links: list[dict[str, Any]], as_json: bool) -> None:
-    if as_json:
-        print_json(links)
-    elif not links:
-        say("There is no link. `rankzero share RUN` makes one.")
-    else:
-        titles = ("id", "state", "valid until (UTC)", "runs")
-        print_signed_table(titles, map(link_row, links), [link.get("by") for link in links])
-
-
-def link_row(link: dict[str, Any]) -> tuple[object, ...]:
-    """Return a link's cells."""
-    return (link["id"], link["state"], clock_time(link["expires_at"]), " ".join(link["runs"]))
+LINKS: Columns[Any] = (
+    Column("id"), Column("state"), Column("valid until (UTC)", lambda link: clock_time(link.expires_at)),
+    Column("runs", lambda link: " ".join(link.runs)),
+)  # fmt: skip
 
 
 def _revoke(server: ServerClient, ids: list[str], as_json: bool) -> None:

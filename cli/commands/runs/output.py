@@ -11,12 +11,12 @@ from typing import Annotated, Any, Literal
 
 import typer
 
-from cli.commands.runs.runs import figure
 from cli.server.client import ServerClient, ServerUnreachable
 from cli.server.options import RUN_HELP, Data, Json, RunId, complete_run, id_of_run, run_path, server_at
-from cli.terminal import CommandFailed, print_json, print_table, printable, say, warn
+from cli.terminal import CommandFailed, print_json, print_list, printable, say, warn
 from domain.messages import PointChoice
 from domain.text import formats
+from domain.text.columns import Column, Columns, Figure
 from domain.text.formats import plural
 
 LoggedRun = Annotated[
@@ -58,16 +58,17 @@ def metrics(
     elif name:
         print_points(series)
     else:
-        titles = ("series", "points", "last step", "last value")
-        rows = [(tag, formats.count(len(points)), *last(points)) for tag, points in series.items()]
-        print_table(titles, rows, right=frozenset({1, 2, 3}))
+        print_list(series_columns("points"), list(series.items()))
 
 
-def last(points: list[Any]) -> tuple[str, str]:
-    """Return step and value of the last point as text."""
-    if not points:
-        return formats.UNKNOWN, formats.UNKNOWN
-    return formats.count(points[-1][0]), figure(points[-1][1], 6)
+def series_columns(points: str) -> Columns[tuple[str, list[Any]]]:
+    """Return the columns of series with their points, which `points` names."""
+    return [
+        Column("series", lambda one: one[0]),
+        Figure(points, lambda one: formats.count(len(one[1]))),
+        Figure("last step", lambda one: formats.count(one[1][-1][0]) if one[1] else formats.UNKNOWN),
+        Figure("last value", lambda one: formats.number(one[1][-1][1], 6) if one[1] else formats.UNKNOWN),
+    ]
 
 
 def print_points(series: dict[str, Any]) -> None:
@@ -150,15 +151,17 @@ def print_matching_runs(server: ServerClient, text: str, search: str | None, as_
     if sys.stderr.isatty():
         print(file=sys.stderr)
     if runs:
-        print_table(("run", "name", "lines", "first", "text"), [match_row(run) for run in runs], right=frozenset({2}))
+        print_list(FOUND, runs)
     say(f"{plural(len(runs), 'run')} of {searched} searched printed it.")
 
 
-def match_row(run: dict[str, Any]) -> tuple[str, ...]:
-    """Return the cells of a run whose logs match."""
-    first = run["first"]
-    place = f"attempt {first['attempt']}, {log_name(first)}:{first['line']}"
-    return run["id"], run["name"], formats.count(run["lines"]), place, first["text"]
+FOUND: Columns[dict[str, Any]] = (
+    Column("run", lambda run: run["id"]), Column("name", lambda run: run["name"]),
+    Figure("lines", lambda run: formats.count(run["lines"])),
+    Column("first", lambda run: "attempt {attempt}, {log}:{line}".format(log=log_name(run["first"]), **run["first"])),
+    Column("text", lambda run: run["first"]["text"]),
+)  # fmt: skip
+"""Columns of the runs whose logs match."""
 
 
 def log_name(line: dict[str, Any]) -> str:

@@ -9,16 +9,17 @@ from typing import Annotated, Any
 import typer
 from pydantic import TypeAdapter
 
-from cli.commands.runs.output import last
+from cli.commands.runs.output import series_columns
 from cli.server.client import ServerClient
 from cli.server.options import Data, Json, RunId, run_path, server_at
-from cli.terminal import CommandFailed, print_json, print_table, printable, say
+from cli.terminal import CommandFailed, print_json, print_list, print_table, printable, say
+from domain import lists
 from domain.assignments import MAX_RANKS, MAX_STEPS
 from domain.launch.timeline import Phase, slow_sentence, slowest
 from domain.messages import State
-from domain.performance.phases import PHASES
-from domain.profiles.records import Operator, Overview
-from domain.profiles.views import OPERATOR_TITLES, ProfileState, ProfileView, operator_rows, table_of, troubles
+from domain.performance.phases import PHASES, in_words
+from domain.profiles.records import Overview
+from domain.profiles.views import ProfileState, ProfileView, operators, table_of, troubles
 from domain.text import formats
 
 ANSWER_WITHIN_S = 20.0
@@ -38,7 +39,7 @@ def ranks(
     if as_json:
         print_json({"ranks": listed} | ({"stacks": answers} if stacks else {}))
         return
-    print_ranks(listed)
+    print_list(lists.RANKS, listed, empty="The probe has not seen any rank step yet.")
     for node in (answers or {"nodes": []})["nodes"]:
         print_stacks(node)
 
@@ -60,26 +61,6 @@ def ask_stacks(server: ServerClient, run_id: str) -> dict[str, Any]:
         time.sleep(STACKS_POLL_S)
 
 
-def print_ranks(rows_by_rank: list[dict[str, Any]]) -> None:
-    """Print one line per rank."""
-    if not rows_by_rank:
-        say("The probe has not seen any rank step yet.")
-        return
-    titles = ("rank", "node", "step", "step time", "waits for data", "memory")
-    rows = [
-        (
-            rank["rank"],
-            rank["node"],
-            formats.count(rank["step"]),
-            formats.milliseconds(rank["step_time_s"]),
-            formats.milliseconds(rank["data_wait_s"]),
-            formats.size(rank["peak_memory_bytes"]),
-        )
-        for rank in rows_by_rank
-    ]
-    print_table(titles, rows, right=frozenset({0, 2, 3, 4, 5}))
-
-
 def print_stacks(node: dict[str, Any]) -> None:
     """Print the stacks of one node's ranks, innermost line first."""
     for rank, frames in sorted(node["ranks"].items(), key=lambda item: int(item[0])):
@@ -93,21 +74,7 @@ def print_stacks(node: dict[str, Any]) -> None:
 
 # `rankzero phases`: what each rank spends its steps on, and the rank that the others wait for.
 
-PHASE_TITLES = (
-    "rank",
-    "steps",
-    "step",
-    "data",
-    "copy",
-    "forward",
-    "backward",
-    "comm",
-    "optimizer",
-    "saving",
-    "other",
-)
-LEAST_PHASE_S = 1e-5
-"""A shorter phase does not matter in a step."""
+PHASE_TITLES = ("rank", "steps", "step", "data", "copy", "forward", "backward", "comm", "optimizer", "saving", "other")
 
 
 def phases(
@@ -125,23 +92,16 @@ def phases(
     if not divided["ranks"]:
         say("The probe has not seen two steps of any rank yet.")
         return
-    rows = [phase_row(number, means) for number, means in divided["ranks"].items()]
+    rows = [
+        (number, formats.count(means["steps"]), *(in_words(means[name]) for name in ("step_s", *PHASES)))
+        for number, means in divided["ranks"].items()
+    ]
     print_table(PHASE_TITLES, rows, right=frozenset(range(len(PHASE_TITLES))))
     for slow in divided["slow"]:
         say(
             f"The others wait for rank {slow['rank']} on {slow['node']} ({slow['cause']}): "
             f"{slow['lost_share']:.0%} of every step is lost."
         )
-
-
-def phase_row(rank: str, means: dict[str, Any]) -> tuple[object, ...]:
-    """Return a rank's cells."""
-    cells = [_cell(means[name]) for name in ("step_s", *PHASES)]
-    return (rank, formats.count(means["steps"]), *cells)
-
-
-def _cell(seconds: float) -> str:
-    return formats.milliseconds(seconds) if seconds >= LEAST_PHASE_S else formats.UNKNOWN
 
 
 # `rankzero collectives`: where each rank stands in its collectives, and where the ranks disagree.
@@ -226,8 +186,7 @@ def hardware(
     if not series:
         say(f"No hardware of run {run} has been sampled yet.")
         return
-    rows = [(name, formats.count(len(points)), *last(points)) for name, points in series.items()]
-    print_table(("series", "samples", "last step", "last value"), rows, right=frozenset({1, 2, 3}))
+    print_list(series_columns("samples"), list(series.items()))
 
 
 # `rankzero profile`: record the same steps of chosen ranks, and show where they spent their time.
@@ -271,8 +230,7 @@ def print_profile(view: ProfileView) -> None:
     shown = [outcome for outcome in view.outcomes if outcome.overview]
     if not shown:
         return
-    titles, rows = table_of(shown)
-    print_table(titles, rows, right=frozenset(range(1, len(titles))))
+    print_list(*table_of(shown))
     for outcome in shown:
         if outcome.overview:
             _print_rank(outcome.rank, outcome.overview)
@@ -282,20 +240,12 @@ def print_profile(view: ProfileView) -> None:
 
 def _print_rank(rank: int, overview: Overview) -> None:
     """Print the top kernels and operators of one rank, and what follows."""
-    for kind, operators in (
-        ("kernel", overview.device.kernels if overview.device else []),
-        ("operator", overview.operators),
-    ):
-        if operators:
-            _print_operators(rank, kind, operators[:TOP_OPERATORS], overview)
+    kernels = overview.device.kernels if overview.device else []
+    for kind, listed in (("kernel", kernels), ("operator", overview.operators)):
+        if listed:
+            print_list(operators(f"{kind} of rank {rank}", overview), listed[:TOP_OPERATORS])
     for sentence in overview.advice:
         say(printable(f"rank {rank}: {sentence}"))
-
-
-def _print_operators(rank: int, kind: str, operators: list[Operator], overview: Overview) -> None:
-    titles = (f"{kind} of rank {rank}", *OPERATOR_TITLES[1:])
-    rows = [[printable(cell) for cell in row] for row in operator_rows(operators, overview)]
-    print_table(titles, rows, right=frozenset({1, 2, 3, 4}))
 
 
 def _wait(server: ServerClient, run_id: str, profile_id: str) -> dict[str, Any]:

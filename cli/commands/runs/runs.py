@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import sys
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
+from functools import partial
 from typing import Annotated, Any
 
 import typer
@@ -17,14 +18,15 @@ from cli.terminal import (
     ask_or_tell,
     print_facts,
     print_json,
+    print_list,
     print_outcome,
-    print_signed_table,
-    print_table,
     printable,
     say,
     warn,
+    with_person,
 )
 from domain.text import formats
+from domain.text.columns import Column, Columns, Figure
 from domain.text.formats import plural
 
 Yes = Annotated[bool, typer.Option("--yes", "-y", help="Do not ask.")]
@@ -83,18 +85,10 @@ def runs(
         listed += answer
         if len(answer) < page:
             break
-    if as_json:
-        print_json(listed)
-    elif not listed:
-        is_all = not (search or state or project)
-        say("No runs. Launch one with `rankzero launch TARGET` or in the browser." if is_all else "No run matches.")
-    else:
-        metrics = list(listed[0].get("metrics", ()))
-        best = [metric.replace(":", " ", 1) for metric in metrics]
-        titles = ("id", "name", "project", "state", "ranks", "step", *best, "loss", "samples/s", "time", "started")
-        rows = [row(run, time.time(), metrics) for run in listed]
-        right = frozenset(range(4, 9 + len(best)))
-        print_signed_table(titles, rows, [run.get("by") for run in listed], right)
+    metrics = listed[0].get("metrics", ()) if listed else ()
+    is_all = not (search or state or project)
+    none = "No runs. Launch one with `rankzero launch TARGET` or in the browser." if is_all else "No run matches."
+    print_list(with_person(columns_of(metrics, time.time()), listed), listed, as_json, none)
 
 
 DELETED_PATH = "/api/deleted-runs"
@@ -102,20 +96,14 @@ DELETED_PATH = "/api/deleted-runs"
 
 def print_deleted(server: ServerClient, as_json: bool) -> None:
     """Print the deleted runs that can be restored."""
-    runs, now = server.get(DELETED_PATH), time.time()
-    if as_json:
-        print_json(runs)
-    elif not runs:
-        say("There are no deleted runs to restore.")
-    else:
-        titles = ("id", "name", "project", "deleted", "by", "size", "restorable until (UTC)")
-        print_table(titles, [_deleted_row(run, now) for run in runs], right=frozenset({5}))
-
-
-def _deleted_row(run: dict[str, Any], now: float) -> tuple[object, ...]:
-    ago, until = formats.ago(run["deleted_at"], now), formats.clock_time(run["kept_until"])
-    by = run["deleted_by"] or formats.UNKNOWN
-    return run["id"], run["name"], run["project"], ago, by, formats.size(run["size_bytes"]), until
+    now = time.time()
+    columns: Columns[Any] = [
+        Column("id"), Column("name"), Column("project"), Column("by", lambda run: run.deleted_by or formats.UNKNOWN),
+        Column("deleted", lambda run: formats.ago(run.deleted_at, now)),
+        Figure("size", lambda run: formats.size(run.size_bytes)),
+        Column("restorable until (UTC)", lambda run: formats.clock_time(run.kept_until)),
+    ]  # fmt: skip
+    print_list(columns, server.get(DELETED_PATH), as_json, "There are no deleted runs to restore.")
 
 
 def point_at_errors(search: str | None, sort: str | None) -> None:
@@ -137,28 +125,27 @@ def point_at_errors(search: str | None, sort: str | None) -> None:
         raise CommandFailed(f"{error}{'' if str(error).endswith('?') else '.'}", 2) from None
 
 
-def row(run: dict[str, Any], now: float, metrics: Sequence[str] = ()) -> tuple[object, ...]:
-    """A run's cells in the list, with these of its `metrics`."""
-    state = run["state"] + (" (lost contact)" if run.get("lost_contact") else "")
-    state += " (sending)" if run.get("delivery") else ""
-    return (
-        run["id"],
-        run["name"],
-        run["project"],
-        state + (f": {run['reason']}" if run.get("reason") else ""),
-        run["world_size"],
-        formats.count(run["step"]),
-        *(figure(run["metrics"][metric], 4) for metric in metrics),
-        figure(run.get("last_loss"), 4),
-        figure(run.get("throughput")),
-        formats.duration(time_spent(run, now)),
-        formats.ago(run["started_at"], now) if run["started_at"] else formats.UNKNOWN,
-    )
+def columns_of(metrics: Iterable[str], now: float) -> Columns[Any]:
+    """Return the columns of the list of runs, with these of their metrics."""
+    return [
+        Column("id"), Column("name"), Column("project"), Column("state", _state),
+        Figure("ranks", lambda run: run.world_size), Figure("step", lambda run: formats.count(run.step)),
+        *(Figure(metric.replace(":", " ", 1), partial(_metric, metric)) for metric in metrics),
+        Figure("loss", lambda run: formats.number(run.last_loss, 4)),
+        Figure("samples/s", lambda run: formats.number(run.throughput)),
+        Figure("time", lambda run: formats.duration(time_spent(run, now))),
+        Column("started", lambda run: formats.ago(run.started_at, now) if run.started_at else formats.UNKNOWN),
+    ]  # fmt: skip
 
 
-def figure(value: float | str | None, digits: int = 3) -> str:
-    """Return a number in a short form; NaN and the infinities arrive as text."""
-    return value if isinstance(value, str) else formats.number(value, digits)
+def _state(run: dict[str, Any]) -> str:
+    flags = {"lost contact": run.get("lost_contact"), "sending": run.get("delivery")}
+    state = " ".join([run["state"], *(f"({flag})" for flag, holds in flags.items() if holds)])
+    return f"{state}: {run['reason']}" if run.get("reason") else state
+
+
+def _metric(name: str, run: dict[str, Any]) -> str:
+    return formats.number(run["metrics"][name], 4)
 
 
 def time_spent(run: dict[str, Any], now: float) -> float | None:
@@ -236,7 +223,7 @@ def _finding(run: dict[str, Any]) -> str | None:
 
 def _epoch_words(run: dict[str, Any]) -> str | None:
     current, total = run.get("current_epoch", run["epoch"]), run.get("total_epochs")
-    return None if current is None else figure(current) + (f" of {total}" if total else "")
+    return None if current is None else formats.number(current) + (f" of {total}" if total else "")
 
 
 def baseline_words(run: dict[str, Any]) -> str | None:
@@ -249,7 +236,7 @@ def baseline_words(run: dict[str, Any]) -> str | None:
     if better is None:
         return name
     comparison = f"{abs(better):.2g} % {'better' if better > 0 else 'worse'} than" if better else "equal to"
-    return f"{against['metric']} {figure(against['value'], 4)}, {comparison} {name}"
+    return f"{against['metric']} {formats.number(against['value'], 4)}, {comparison} {name}"
 
 
 def expected(start_at: float, now: float) -> str:

@@ -19,7 +19,7 @@ from db.metrics import curves, performance
 from db.metrics.curves import to_json_number, to_json_points
 from db.people.ownership import ObjectKind
 from domain.messages import PointChoice
-from domain.text.tables import FORMULAS
+from domain.text.tables import without_formula
 from domain.views import SeriesView
 
 router = APIRouter(route_class=JsonRoute, prefix="/api", tags=["metrics"])
@@ -90,16 +90,11 @@ def _json(series: dict[str, SeriesView]) -> Iterator[str]:
 def _csv(series: dict[str, SeriesView]) -> Iterator[str]:
     yield "series,attempt,step,value,wall_time\r\n"
     for name, view in series.items():
+        cell = without_formula(name.encode(errors="replace").decode())
         for segment in view.segments:
             for start in range(0, len(segment.points), POINTS_A_PIECE):
                 text = io.StringIO()
                 writer = csv.writer(text)
                 for step, value, wall in segment.points[start : start + POINTS_A_PIECE]:
-                    writer.writerow((_cell(name), segment.attempt, step, to_json_number(value), wall))
+                    writer.writerow((cell, segment.attempt, step, to_json_number(value), wall))
                 yield text.getvalue()
-
-
-def _cell(name: str) -> str:
-    """The series' name, quoted so that no spreadsheet evaluates it as a formula."""
-    text = name.encode(errors="replace").decode()
-    return f"'{text}" if text.startswith(FORMULAS) else text

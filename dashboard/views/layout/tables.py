@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from urllib.parse import urlencode
 
 import streamlit as st
 
 from dashboard.storage.conversion import Conversion
+from domain.text.columns import Columns, Entry
 from domain.text.formats import as_text
 
 
@@ -22,6 +23,15 @@ def table(key: str, columns: Sequence[str], rows: Iterable[Sequence[object]]) ->
     lines += (_line(row) for row in rows)
     with st.container(key=f"table_{key}"):
         st.markdown("\n".join(lines))
+
+
+def show_list(
+    key: str, columns: Columns[Entry], entries: Iterable[Entry], markup: Mapping[str, Callable[[Entry], object]] = {}
+) -> None:
+    """Show a list as a table; `markup` has what a page shows in place of a column's words, by its title."""
+    cells = [markup.get(column.title, column.cell) for column in columns]
+    titles = [f"{'>' if column.is_figure else ''}{column.heading}" for column in columns]
+    table(key, titles, ([cell(entry) for cell in cells] for entry in entries))
 
 
 def download_link(checkpoint_id: int, label: str = "Download") -> Markup:

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-
 import streamlit as st
 
 from dashboard.cluster.installations import HostStep, Installation
 from dashboard.service import service
 from dashboard.views.layout import style
-from dashboard.views.layout.tables import Markup, table
+from dashboard.views.layout.tables import Markup, show_list
+from domain import lists
 from domain.text.formats import as_text, clock_time, duration_words, plural, with_code
 
 REFRESH_S = 1
@@ -41,8 +40,8 @@ def _show(installation: Installation, now: float) -> None:
             icon=":material/history:",
         )
     hosts = installation.hosts
-    rows = [row(host) for host in hosts[:MOST_ROWS]]
-    table(f"installation_{installation.id}", ("Host", "Node", "State", ">Seconds", "Message"), rows)
+    markup = {"state": _badge, "message": _message}
+    show_list(f"installation_{installation.id}", lists.HOSTS, hosts[:MOST_ROWS], markup)
     if len(hosts) > MOST_ROWS:
         st.caption(f"And {plural(len(hosts) - MOST_ROWS, 'more host')}; the terminal shows all.")
 
@@ -58,10 +57,9 @@ def title(installation: Installation) -> str:
     return f"**{TITLES[installation.action]} {plural(len(hosts), 'host')}**: {counts_text} · begun {as_text(began)} UTC"
 
 
-def row(host: HostStep) -> Sequence[object]:
-    """Return a host's cells."""
-    colour = COLOURS.get(host.state, "green")
-    label = host.step if host.state == "working" and host.step else host.state
-    seconds = "" if host.state == "waiting" else f"{host.seconds:.0f}"
-    message = " ".join(host.message.replace("|", "/").split())  # a cell is one line, and ends at a bar
-    return host.host, host.node, Markup(f":{colour}-badge[{as_text(label)}]"), seconds, Markup(with_code(message))
+def _badge(host: HostStep) -> Markup:
+    return Markup(f":{COLOURS.get(host.state, 'green')}-badge[{as_text(lists.host_state(host))}]")
+
+
+def _message(host: HostStep) -> Markup:
+    return Markup(with_code(" ".join(host.message.replace("|", "/").split())))  # a cell is one line, and ends at a bar

@@ -11,8 +11,9 @@ from dashboard.cluster.joining import WHERE, HowToJoin, address_for_others, how_
 from dashboard.service import service
 from dashboard.views.layout import actions, permissions, style, visitor
 from dashboard.views.nodes import installing
+from domain.lists import lasting, state_of
 from domain.people.roles import Action
-from domain.text.formats import SHOWN_ONCE, ago, as_text, clock_minute, duration_words, plural, with_code
+from domain.text.formats import SHOWN_ONCE, ago, as_text, plural, with_code
 from domain.views import JoinTokenView
 
 REFRESH_S = 3
@@ -142,20 +143,3 @@ def _revoke(token: JoinTokenView) -> None:
     """Revoke a token; one that somebody else made is asked about."""
     revoke = partial(service.current().join_tokens.revoke, token.id)
     actions.end_or_ask("join token", token.id, token.by, "Revoke", revoke)
-
-
-def state_of(token: JoinTokenView, now: float) -> str:
-    """Return the token's state: valid, revoked or expired."""
-    if token.revoked_at is not None:
-        return "revoked"
-    return "valid" if now < token.expires_at else "expired"
-
-
-def lasting(token: JoinTokenView, now: float) -> str:
-    """Return how long the token is still valid, or how long ago it ended."""
-    if token.revoked_at is not None:
-        return ago(token.revoked_at, now)
-    if now >= token.expires_at:
-        return ago(token.expires_at, now)
-    left_s = token.expires_at - now + 59  # a token made for a day shows 24 h, not 23
-    return f"for {duration_words(left_s)} more, until {clock_minute(token.expires_at)}"

@@ -9,10 +9,11 @@ import streamlit as st
 from dashboard.service import service
 from dashboard.views.layout import actions, links, permissions, style, visitor
 from dashboard.views.people.secrets import show_secrets
+from domain import lists
 from domain.people.accounts import SHORTEST_PASSWORD, WAYS, SessionView, UserView
 from domain.people.roles import Action, Role, Scope, in_words
 from domain.people.tokens import GRANTS, AccessTokenView, TokenWanted
-from domain.text.formats import SHOWN_ONCE, ago, as_list, as_text, clock_time
+from domain.text.formats import SHOWN_ONCE, ago, as_list, as_text
 
 REFUSED, TOKEN_REFUSED, TOKEN_MADE = "account_refused", "token_refused", "token_made"
 SAVED, ALL_TOKENS = "account_saved", "tokens_all"
@@ -170,15 +171,9 @@ def _token(token: AccessTokenView, now: float) -> None:
     extent.markdown(as_text(f"{token.scope}, {token.project or ALL_PROJECTS}"))
     last_use = f"used {ago(token.last_used_at, now)}" if token.last_used_at else "not used yet"
     has_expired = token.expires_at is not None and token.expires_at <= now
-    used.caption(as_text(f"{_end_of(token, has_expired)}, {last_use}"))
+    used.caption(as_text(f"{lists.end_of(token, now)}, {last_use}"))
     if not has_expired and revoke.button("Revoke", key=f"token_{token.name}", type="tertiary"):
         _confirm_revocation(token.name)
-
-
-def _end_of(token: AccessTokenView, has_expired: bool) -> str:
-    if token.expires_at is None:
-        return "until revoked"
-    return f"{'expired' if has_expired else 'until'} {clock_time(token.expires_at)[:10]}"
 
 
 @visitor.dialog("Revoke this token?")

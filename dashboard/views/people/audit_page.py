@@ -3,16 +3,17 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Callable, Mapping
 from urllib.parse import urlencode
 
 import streamlit as st
 
 from dashboard.service import service
 from dashboard.views.layout import links, permissions, style
-from dashboard.views.layout.tables import Markup, table
+from dashboard.views.layout.tables import Markup, show_list
 from db.people import audit
 from db.people.audit import AuditFilter
-from domain.people.audit import AuditAction, AuditEntryView
+from domain.people.audit import AuditAction, AuditEntryView, actor, columns_of, details
 from domain.people.roles import Action
 from domain.text.formats import ago, as_text, clock_time
 
@@ -20,7 +21,6 @@ ANYBODY, ANYTHING = "anybody", "anything"
 SINCE = {"an hour ago": 3600.0, "a day ago": 86_400.0, "a week ago": 7 * 86_400.0, "a month ago": 31 * 86_400.0,
          "the start": None}  # fmt: skip
 SHOWN = 100
-COLUMNS = ("When", "Person", "Action", "What", "Project", "From")
 RUN = re.compile(r"\brun ([a-z0-9]{10})\b")
 REFRESH_S = 15
 LIMIT = "audit_limit"
@@ -69,8 +69,7 @@ def _entries() -> None:
     if not entries:
         st.caption("No entry matches these filters.")
         return
-    now = current.clock()
-    table("audit", COLUMNS, (_row(entry, now) for entry in entries[:limit]))
+    show_list("audit", columns_of(current.clock()), entries[:limit], MARKUP)
     if len(entries) > limit:
         st.button("Show more", key="audit_more", on_click=_show_more)
 
@@ -79,12 +78,13 @@ def _show_more() -> None:
     st.session_state[LIMIT] += 4 * SHOWN
 
 
-def _row(entry: AuditEntryView, now: float) -> tuple[object, ...]:
-    when = Markup(f":small[{as_text(ago(entry.at, now))}] :gray[:small[{as_text(clock_time(entry.at)[:-3])}]]")
-    via = f" :gray[{as_text(entry.via)}]" if entry.via else ""
-    nobody = "somebody" if entry.action == AuditAction.SIGN_IN_REFUSED else "dashboard"
-    actor = Markup(f"{as_text(entry.by or nobody)}{via}")
-    return when, actor, _in_words(entry.action), _object(entry), entry.project, entry.address
+def _when(entry: AuditEntryView) -> Markup:
+    since = ago(entry.at, service.current().clock())
+    return Markup(f":small[{as_text(since)}] :gray[:small[{as_text(clock_time(entry.at)[:-3])}]]")
+
+
+def _actor(entry: AuditEntryView) -> Markup:
+    return Markup(as_text(actor(entry)) + (f" :gray[{as_text(entry.via)}]" if entry.via else ""))
 
 
 def _in_words(action: str) -> str:
@@ -97,5 +97,10 @@ def _object(entry: AuditEntryView) -> Markup:
     if match := RUN.search(entry.object):
         address = links.address("run", id=match[1])
         text = text.replace(match[0], f"[{match[0]}]({address})")
-    details = entry.details()
-    return Markup(f"{text} :gray[{as_text(details)}]" if details else text)
+    known = details(entry)
+    return Markup(f"{text} :gray[{as_text(known)}]" if known else text)
+
+
+MARKUP: Mapping[str, Callable[[AuditEntryView], object]] = {
+    "when": _when, "person": _actor, "action": lambda entry: _in_words(entry.action), "what": _object,
+}  # fmt: skip

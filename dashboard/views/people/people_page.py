@@ -10,6 +10,7 @@ import streamlit as st
 from dashboard.service import service
 from dashboard.views.layout import actions, permissions, style, visitor
 from dashboard.views.layout.sharing import reachable_origin
+from domain import lists
 from domain.people.accounts import InvitationView, MemberView, ProjectAccessView, UserView
 from domain.people.consequences import Consequence
 from domain.people.removal import Fate, RunsOfRemoved
@@ -151,8 +152,8 @@ def _person(person: UserView, now: float) -> None:
     name.markdown(f"**{as_text(person.name)}**{' (you)' if is_me else ''}{mail}")
     with role:
         _role_of(person.name, person.role, None, is_fixed=is_me)
-    projects.markdown(as_text(", ".join(f"{own} of {project}" for project, own in person.projects.items())))
-    last_seen.markdown(as_text(ago(person.last_seen_at, now) if person.last_seen_at else "not yet"))
+    projects.markdown(as_text(lists.roles_in_projects(person)))
+    last_seen.markdown(as_text(ago(person.last_seen_at, now)))
     if person.role is not Role.OWNER and not is_me and permissions.visitor().may(Action.OPERATE, None):
         with remove, st.container(horizontal=True):
             if person.email:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from concurrent.futures import TimeoutError as NotYet
 from pathlib import PurePosixPath
 
@@ -14,12 +14,14 @@ from dashboard.service import service
 from dashboard.storage.conversion import Conversion, is_folder
 from dashboard.storage.conversions import Converted
 from dashboard.views.layout import actions, permissions, style, visitor
-from dashboard.views.layout.tables import Markup, checkpoint_url, download_link, table
+from dashboard.views.layout.tables import Markup, checkpoint_url, download_link, show_list
 from dashboard.views.run.dialogs import checkpoint_line
 from dashboard.views.run.tabs import browser_zone
 from db.attempts import attempt_queries
 from db.checkpoints import checkpoint_queries
-from domain.text.formats import as_text, clock_time, count, number, size
+from domain import lists
+from domain.text.columns import Column, Columns
+from domain.text.formats import as_text, clock_time, size
 from domain.views import CheckpointView
 
 
@@ -47,7 +49,7 @@ def checkpoints(run_id: str) -> None:
     run_changes(run, "checkpoints_changes", ("checkpoints", "history"), every_s=every_s)
 
 
-COLUMNS = ("Checkpoint", ">Step", ">Loss", ">Size", "SHA-256", ">Attempt", "Written", "Download")
+COLOURS = {"latest": "blue", "best": "green"}
 MOST_SHOWN = 20
 MOST_OFFERED = 5
 UNCLEAR = (
@@ -66,7 +68,7 @@ ASKED, PREPARING = "checkpoint_asked_for", "checkpoint_preparing"
 def _checkpoints(run_id: str, saved: Sequence[CheckpointView]) -> None:
     shown = saved if st.session_state.get("all_checkpoints") else saved[:MOST_SHOWN]
     ended = _ended_attempts(run_id) if not all(checkpoint.complete for checkpoint in shown) else set()
-    table("checkpoints", COLUMNS, [_row(checkpoint, checkpoint.attempt in ended) for checkpoint in shown])
+    show_list("checkpoints", _columns(ended), shown, {"name": _name, "SHA-256": lambda c: Markup(f"`{c.sha256[:12]}`")})
     _offer_again(run_id, [c for c in shown if not c.complete and c.attempt in ended and not c.is_asked_for_again])
     troubled = [c for c in shown if c.trouble and not c.complete]
     for problem in dict.fromkeys(f"{c.trouble}{'' if c.attempt in ended else WAITS}" for c in troubled):
@@ -88,6 +90,18 @@ def _checkpoints(run_id: str, saved: Sequence[CheckpointView]) -> None:
             st.code("\n".join(sums), language=None)
 
 
+def _columns(ended: Collection[int]) -> Columns[CheckpointView]:
+    """Return the columns of the list, with a download in place of the state; `ended`: numbers of ended attempts."""
+
+    def download(checkpoint: CheckpointView) -> str:
+        has_ended = checkpoint.attempt in ended
+        return download_link(checkpoint.id) if checkpoint.complete else lists.progress(checkpoint, has_ended)
+
+    zone = browser_zone()
+    columns = lists.checkpoints(lambda at: clock_time(at, zone))
+    return [*(column for column in columns if column.title != "state"), Column("download", download)]
+
+
 def _offer_again(run_id: str, partial: Sequence[CheckpointView]) -> None:
     """Offer to have the nodes send what never arrived whole; a newer version of a file comes before an older one."""
     if not partial or not permissions.may_act_on(run_id):
@@ -101,36 +115,9 @@ def _offer_again(run_id: str, partial: Sequence[CheckpointView]) -> None:
         )  # fmt: skip
 
 
-def _row(checkpoint: CheckpointView, attempt_has_ended: bool) -> list[object]:
-    name = as_text(checkpoint.name)
-    name += " :blue-badge[latest]" if checkpoint.latest else ""
-    name += " :green-badge[best]" if checkpoint.best else ""
-    name += " :gray-badge[only a part]" if checkpoint.is_part else ""
-    name += f" :gray-badge[{_wrapper_of(checkpoint.prefix)} prefix]" if checkpoint.prefix else ""
-    return [
-        Markup(name),
-        ("≈ " if checkpoint.step_is_inferred else "") + count(checkpoint.step),
-        number(checkpoint.loss, 4),
-        size(checkpoint.size_bytes),
-        Markup(f"`{checkpoint.sha256[:12]}`"),
-        checkpoint.attempt,
-        clock_time(checkpoint.created_at, browser_zone()),
-        download_link(checkpoint.id) if checkpoint.complete else _on_its_way(checkpoint, attempt_has_ended),
-    ]
-
-
-def _wrapper_of(prefix: str) -> str:
-    """The wrapper that puts a prefix before all names of its state dict."""
-    return "DDP" if prefix.startswith("module.") else "torch.compile" if prefix == "_orig_mod." else as_text(prefix)
-
-
-def _on_its_way(checkpoint: CheckpointView, attempt_has_ended: bool) -> str:
-    share = checkpoint.received_bytes / checkpoint.size_bytes if checkpoint.size_bytes else 0.0
-    if checkpoint.is_asked_for_again:
-        return f"asked for again, {share:.0%} received"
-    if attempt_has_ended:
-        return "never completed"
-    return f"{share:.0%} received{', waiting' if checkpoint.trouble else ''}"
+def _name(checkpoint: CheckpointView) -> Markup:
+    badges = (f" :{COLOURS.get(mark, 'gray')}-badge[{as_text(mark)}]" for mark in lists.marks(checkpoint))
+    return Markup(as_text(checkpoint.name) + "".join(badges))
 
 
 def _ended_attempts(run_id: str) -> set[int]:

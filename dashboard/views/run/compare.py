@@ -9,7 +9,7 @@ from datetime import tzinfo
 import streamlit as st
 
 from dashboard.compare import runs
-from dashboard.compare.document import LEAST_S, step_phases
+from dashboard.compare.document import step_phases
 from dashboard.compare.spec_changes import SpecChange
 from dashboard.compare.spec_words import in_words
 from dashboard.service import service
@@ -17,7 +17,8 @@ from dashboard.snapshots.differences import FileChange, Kind, quoted
 from dashboard.views.layout.tables import Markup, table
 from dashboard.views.run.tabs import browser_zone
 from db.runs import run_queries
-from domain.text.formats import UNKNOWN, as_text, clock_time, count, milliseconds, plural, size
+from domain.performance.phases import in_words as phase_in_words
+from domain.text.formats import UNKNOWN, as_text, change, clock_time, count, plural, size
 from domain.views import RunView
 
 
@@ -219,9 +220,9 @@ def compare_phases(other: RunView, run: RunView) -> None:
 
 
 def _cells(old: dict[str, float], new: dict[str, float]) -> tuple[str, str, str]:
-    change = new.get("change_percent")
-    return _time(old["seconds"]), _time(new["seconds"]), UNKNOWN if change is None else f"{change:+.0f}%"
-
-
-def _time(seconds: float) -> str:
-    return milliseconds(seconds) if seconds >= LEAST_S else UNKNOWN
+    percent = new.get("change_percent")
+    return (
+        phase_in_words(old["seconds"]),
+        phase_in_words(new["seconds"]),
+        UNKNOWN if percent is None else change(percent),
+    )

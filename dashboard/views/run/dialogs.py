@@ -10,6 +10,7 @@ from pydantic import ValidationError
 from dashboard.errors import describe
 from dashboard.service import service
 from dashboard.views.layout import actions, links, permissions, visitor
+from domain.lists import marks
 from domain.messages import State
 from domain.people.roles import Action
 from domain.requests.errors import InvalidRequest
@@ -96,9 +97,7 @@ def checkpoint_line(checkpoint: CheckpointView) -> str:
         parts.append(f"step {'≈ ' if checkpoint.step_is_inferred else ''}{count(checkpoint.step)}")
     if checkpoint.loss is not None:
         parts.append(f"loss {number(checkpoint.loss)}")
-    marks = (("latest", checkpoint.latest), ("best", checkpoint.best), ("only a part", checkpoint.is_part))
-    parts += [mark for mark, is_so in marks if is_so]
-    return " · ".join(parts)
+    return " · ".join(parts + marks(checkpoint))
 
 
 # The dialog in which a run is renamed, moved, tagged, noted, pinned, archived and made the baseline.

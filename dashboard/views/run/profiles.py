@@ -9,18 +9,16 @@ import streamlit as st
 from dashboard.components.browser import flame_graph
 from dashboard.service import service
 from dashboard.views.layout import actions, permissions
-from dashboard.views.layout.tables import table
+from dashboard.views.layout.tables import show_list
 from db.ranks import profiles as db_profiles
 from domain.assignments import MAX_RANKS, MAX_STEPS
-from domain.profiles.records import Operator, Overview
 from domain.profiles.views import (
-    OPERATOR_TITLES,
     ProfileFile,
     ProfileState,
     ProfileView,
     RankOutcome,
     difference,
-    operator_rows,
+    operators,
     table_of,
     troubles,
 )
@@ -28,7 +26,6 @@ from domain.text.formats import as_text, size
 from domain.views import RankView
 
 TOP = 10
-RIGHT = [f">{title}" for title in OPERATOR_TITLES[1:]]
 
 
 def profiles(run_id: str, ranks: Sequence[RankView], is_live: bool) -> None:
@@ -99,8 +96,7 @@ def _label(profile: ProfileView) -> str:
 
 
 def _overview(run_id: str, profile: ProfileView, shown: Sequence[RankOutcome]) -> None:
-    titles, rows = table_of(shown)
-    table("profile", [titles[0], *(f">{title}" for title in titles[1:])], rows)
+    show_list("profile", *table_of(shown))
     for outcome in shown:
         for sentence in outcome.overview.advice if outcome.overview else ():
             st.markdown(f":material/lightbulb: rank {outcome.rank}: {as_text(sentence)}")
@@ -116,8 +112,8 @@ def _rank(run_id: str, profile: ProfileView, outcome: RankOutcome) -> None:
         if file.rank == outcome.rank:
             st.markdown(_links(run_id, profile.id, file))
     if overview.device:
-        _operators(f"kernels_{outcome.rank}", "Kernel", overview.device.kernels, overview)
-    _operators(f"operators_{outcome.rank}", "Operator", overview.operators, overview)
+        show_list(f"profile_kernels_{outcome.rank}", operators("kernel", overview), overview.device.kernels[:TOP])
+    show_list(f"profile_operators_{outcome.rank}", operators("operator", overview), overview.operators[:TOP])
     st.caption("Flame graph of the thread that trains: a click on a frame widens it.")
     path = f"/api/runs/{run_id}/profiles/{profile.id}/ranks/{outcome.rank}/flame"
     flame_graph(path, key=f"flame_{profile.id}_{outcome.rank}")
@@ -126,10 +122,6 @@ def _rank(run_id: str, profile: ProfileView, outcome: RankOutcome) -> None:
 def _links(run_id: str, profile_id: str, file: ProfileFile) -> str:
     page = f"/perfetto/{run_id}/?profile={profile_id}&rank={file.rank}"
     return f"[Open in Perfetto]({page}) · [Download the trace]({file.path}) ({size(file.size_bytes)})"
-
-
-def _operators(key: str, kind: str, operators: Sequence[Operator], overview: Overview) -> None:
-    table(f"profile_{key}", [kind, *RIGHT], operator_rows(operators[:TOP], overview))
 
 
 def _comparison(profile: ProfileView, others: Sequence[ProfileView]) -> None:
@@ -151,8 +143,7 @@ def _comparison(profile: ProfileView, others: Sequence[ProfileView]) -> None:
         if before.rank == after.rank and before.overview and after.overview
     ]
     columns = [outcome for pair in pairs for outcome in pair]
-    titles, rows = table_of(columns, ["before", "after"] * len(pairs))
-    table("profiles_compared", [titles[0], *(f">{title}" for title in titles[1:])], rows)
+    show_list("profiles_compared", *table_of(columns, ["before", "after"] * len(pairs)))
     for before, after in pairs:
         if before.overview and after.overview:
             st.caption(as_text(f"rank {after.rank}: {difference(before.overview, after.overview)}"))

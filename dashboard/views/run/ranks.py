@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from itertools import islice
 
 import streamlit as st
@@ -10,17 +10,18 @@ import streamlit as st
 from dashboard.components.browser import phases, run_changes
 from dashboard.service import service
 from dashboard.views.layout import actions, permissions, style, visitor
-from dashboard.views.layout.tables import table
+from dashboard.views.layout.tables import show_list, table
 from dashboard.views.run.profiles import profiles
 from db.metrics.performance import arithmetic_of, reduction_of
 from db.ranks import ranks as db_ranks
 from db.ranks.ranks import node_records, verdict
+from domain import lists
 from domain.collectives import NodeCollectives, RankCollectives, Wait, call_name, waits_of_node
 from domain.messages import StackFrame
 from domain.performance.efficiency import arithmetic_sentence as arithmetic_sentence
 from domain.performance.efficiency import reduction_sentence as reduction_sentence
 from domain.spec import label_of
-from domain.text.formats import UNKNOWN, as_text, count, duration_words, milliseconds, short_path, size
+from domain.text.formats import UNKNOWN, as_text, duration_words, milliseconds, short_path, size
 from domain.views import RankView
 
 
@@ -41,10 +42,9 @@ def ranks(run_id: str) -> None:
         waiting = "No rank has made an optimizer step yet. Each rank appears here with its first step."
         st.caption(ended if run.state.is_terminal else waiting)
     else:
-        slow = _slow(rank_views)
         phases(run_id, key="phases")
         _say_how_it_computes(run_id)
-        table("ranks", COLUMNS, [_row(rank, rank.rank in slow) for rank in rank_views[:MOST_RANKS]])
+        _list(rank_views[:MOST_RANKS], _slow(rank_views))
     if not run.state.is_terminal:
         st.button(
             "Show stack traces and collectives", icon=":material/location_searching:", key=f"ask_stacks_{run_id}",
@@ -59,11 +59,19 @@ def ranks(run_id: str) -> None:
     run_changes(run, "ranks_changes", ("history",), shown=("state", "step"), pause_s=PAUSE_S)
 
 
-COLUMNS = ("Rank", "Node", ">Step", ">Step time", ">Waits for data", ">Memory")
 SLOW_FACTOR = 1.2
 MOST_RANKS = 256
 PAUSE_S = 2.0
 """Between two looks at ranks that step."""
+
+
+def _list(rank_views: Sequence[RankView], slow: Collection[int]) -> None:
+    """List the ranks; those in `slow` are marked."""
+
+    def wait(rank: RankView) -> str:
+        return milliseconds(rank.data_wait_s) + (" ◂ more than others" if rank.rank in slow else "")
+
+    show_list("ranks", lists.RANKS, rank_views, {"waits for data": wait})
 
 
 def _say_how_it_computes(run_id: str) -> None:
@@ -88,17 +96,6 @@ def _slow(rank_views: Sequence[RankView]) -> set[int]:
     median = sorted(waits.values())[(len(waits) - 1) // 2]
     steps = {rank.rank: rank.step_time_s or 0.0 for rank in rank_views}
     return {rank for rank, wait in waits.items() if wait > SLOW_FACTOR * median and wait > 0.1 * steps[rank]}
-
-
-def _row(rank: RankView, is_slow: bool) -> list[object]:
-    return [
-        rank.rank,
-        rank.node,
-        count(rank.step),
-        milliseconds(rank.step_time_s),
-        milliseconds(rank.data_wait_s) + (" ◂ more than others" if is_slow else ""),
-        size(rank.peak_memory_bytes),
-    ]
 
 
 def _stacks(run_id: str) -> None:

@@ -15,15 +15,16 @@ from dashboard.planning.interpreters import described
 from dashboard.service import service
 from dashboard.views.layout import style, visitor
 from dashboard.views.layout.permissions import signed
-from dashboard.views.layout.tables import table
+from dashboard.views.layout.tables import show_list, table
 from dashboard.views.run import start
 from db.attempts import attempt_queries
 from db.metrics.performance import usage
 from db.people.users import has_several
 from db.runs import run_queries
+from domain import lists
 from domain.launch.plan import shell_line
 from domain.spec import FIELDS, RunSpec, label_of
-from domain.text.formats import as_text, clock_time, duration, plural, signature, usage_sentence
+from domain.text.formats import as_text, duration, plural, signature, usage_sentence
 from domain.views import AttemptView, RunView, TaskView
 
 MOST_LINES = 200
@@ -39,16 +40,10 @@ def history(run_id: str) -> None:
     start.folded(run_id)
     _preflight(run_id)
     _usage(run_id)
-    zone = browser_zone()
     lines = run_queries.history(service.current().store, run_id)
     newest = lines[-MOST_LINES:]
-    rows = [
-        (clock_time(line.at, zone), line.attempt, line.text, signature(line.by, line.via)) for line in reversed(newest)
-    ]
-    if has_several(service.current().store):
-        table("history", ("When", ">Attempt", "What", "Who"), rows)
-    else:
-        table("history", ("When", ">Attempt", "What"), [row[:3] for row in rows])
+    columns = lists.history(browser_zone(), has_several(service.current().store))
+    show_list("history", columns, reversed(newest))
     if len(lines) > len(newest):
         st.caption(f"The newest {len(newest)} of {len(lines)} lines; the API returns all of them.")
     run_changes(run, "history_changes", ("history",), shown=("state", "has_step"))

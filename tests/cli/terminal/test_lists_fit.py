@@ -142,7 +142,7 @@ def test_runs_of_several_people_keep_id_name_state_and_person_on_80_columns(
 
 def test_every_module_that_prints_tables_has_its_list_here() -> None:
     sources = Path(main.__file__).parent / "commands"
-    printing = {path.stem for path in sources.rglob("*.py") if re.search(r"print_(signed_)?table\(", path.read_text())}
+    printing = {path.stem for path in sources.rglob("*.py") if re.search(r"print_(list|table)\(", path.read_text())}
     listing = {
         "runs", "nodes", "alerts", "export", "tokens", "users", "secrets", "audit", "checkpoints", "output", "compare"
     }  # fmt: skip

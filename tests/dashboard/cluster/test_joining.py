@@ -9,9 +9,9 @@ from pathlib import Path
 import pytest
 
 from cli import main
-from cli.commands.installation.nodes import versions
 from dashboard.cluster.joining import PROGRAM, WHERE, Listening, how_to_join, program, url_for_links
 from dashboard.security.keys.certificates import ServerCertificate, publish, published_self_signed
+from domain.lists import versions
 from domain.messages import NodeLoad
 from tests.dashboard.certificates import self_signed, signed
 from tests.dashboard.running import FakeNode, Running, wait_for
@@ -210,7 +210,7 @@ def test_list_has_the_address_and_clock_of_a_node(
     assert (listed["address"], listed["info"]["interface"]) == ("10.0.0.7", "eth1")
     assert main.run(["nodes"]) == 0
     said = capsys.readouterr().out
-    assert "10.0.0.7" in said and "n0: its clock is 5.0 s ahead of the dashboard's." in said
+    assert "10.0.0.7" in said and "n0: Its clock is 5.0 s ahead of the dashboard's." in said
 
 
 def test_the_versions_of_a_node_stand_in_one_cell() -> None:

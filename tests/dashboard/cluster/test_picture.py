@@ -11,13 +11,12 @@ from dashboard.cluster.picture import (
     DeviceUse,
     attention,
     cell,
-    kinds,
     natural_key,
-    notices,
     picture,
     summary,
 )
 from db.nodes.node_queries import Occupant
+from domain.lists import kinds, notices
 from domain.spec import rank_at
 from domain.views import DeviceView, NodeView, Quarantine
 from tests.dashboard.running import Running

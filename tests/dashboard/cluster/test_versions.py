@@ -7,8 +7,9 @@ from typing import Any
 import pytest
 from sqlalchemy import update
 
-from cli.commands.installation.nodes import remarks, row
+from cli.server.client import Document
 from db.models import Node
+from domain import lists
 from domain.protocol import PROTOCOL
 from tests.dashboard.running import FakeNode, Running, wait_for
 from worker.session.client import Client
@@ -30,9 +31,10 @@ def register(dashboard: Running, **more: Any) -> Client:
     return dashboard.client(answer.json()["token"])
 
 
-def node(dashboard: Running, name: str = "old") -> dict[str, Any]:
+def node(dashboard: Running, name: str = "old") -> Any:
     """The node as the API has it."""
-    return next(dict(n) for n in dashboard.http.get("/api/nodes").json() if n["name"] == name)
+    nodes = dashboard.http.get("/api/nodes").json(object_hook=Document)
+    return next(n for n in nodes if n["name"] == name)
 
 
 def test_an_older_worker_is_taken_in_gets_no_runs_and_people_read_why(dashboard: Running) -> None:
@@ -45,8 +47,8 @@ def test_an_older_worker_is_taken_in_gets_no_runs_and_people_read_why(dashboard:
     assert (shown["protocol"], shown["free"]) == (1, 0)
     for task in ("Upgrade its worker", "protocol 1", f"dashboard {PROTOCOL}", "rankzero worker"):
         assert task in shown["upgrade"]
-    assert shown["upgrade"] in list(remarks(shown))
-    assert row(shown, 0.0)[1] == "online, to upgrade"
+    assert shown["upgrade"] in lists.notices(shown)
+    assert lists.node_state(shown) == "online, to upgrade"
 
 
 def test_a_younger_worker_waits_for_the_dashboard(dashboard: Running) -> None:

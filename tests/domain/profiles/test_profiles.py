@@ -123,9 +123,10 @@ def test_ranks_stand_side_by_side_and_two_profiles_are_compared() -> None:
     slow, fast = view_of(event("cpu_op", "aten::mm", 0, 5)), view_of()
     fast = fast.model_copy(update={"seconds": 0.5})
     outcomes = [RankOutcome(rank, "n", ProfileState.RECORDED, overview=slow) for rank in (0, 1)]
-    titles, rows = table_of(outcomes)
-    assert titles == ["a step of", "rank 0", "rank 1"]
-    assert ["device busy", NO_DEVICE, NO_DEVICE] in rows and all(len(row) == 3 for row in rows)
+    columns, rows = table_of(outcomes)
+    assert [column.title for column in columns] == ["a step of", "rank 0", "rank 1"]
+    cells = [[column.cell(row) for column in columns] for row in rows]
+    assert ["device busy", NO_DEVICE, NO_DEVICE] in cells
     assert difference(slow, fast).startswith("a step took 500 ms instead of 1000 ms (-50%)")
 
 

@@ -153,7 +153,7 @@ def test_tokens_are_made_listed_and_revoked(rankzero, dashboard: Running) -> Non
         ("ever", "read", None),
         ("ci", "launch", "vision"),
     ]
-    assert "without end" in rankzero("token", "list", *at)[1]
+    assert "until revoked" in rankzero("token", "list", *at)[1]
     assert rankzero("token", "revoke", "ever", *at)[0] == 0
     code, _, err = rankzero("token", "revoke", "ever", *at)
     assert code == 1 and "There is no valid token 'ever'" in err

@@ -60,7 +60,7 @@ def test_admin_invites_gives_roles_and_removes(rankzero, dashboard: Running) -> 
     assert by_name(rankzero)["ben"]["projects"] == {"vision": "member"}
     assert document(rankzero("users", "role", "ben", "none", "--yes", "--json"))["role"] is None
     listed = rankzero("users", "list")[1]
-    assert "member in vision" in listed and "ben@lab.example" in listed
+    assert "member of vision" in listed and "ben@lab.example" in listed
     code, out, err = rankzero("users", "remove", "ben")
     assert (code, out) == (2, "") and "add --yes" in err
     assert rankzero("users", "remove", "ben", "--yes")[0] == 0

@@ -10,8 +10,8 @@ import pytest
 
 from dashboard.cluster.installations import SILENT_AFTER_S, InstallationReport
 from dashboard.views.nodes import joining
-from dashboard.views.nodes.joining import lasting, state_of
 from db import acting
+from domain.lists import lasting, state_of
 from domain.people.rights import Rights, rights_of_owner
 from domain.people.roles import Role
 from domain.text.formats import with_code
