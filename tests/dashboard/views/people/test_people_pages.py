@@ -263,7 +263,7 @@ def test_expired_token_says_so_beside_a_new_one_of_the_same_name(lab: Pages) -> 
     page = lab.open("account")
     assert not page.exception
     assert sum("until 20" in one.value for one in page.caption) == 1
-    assert sum("expired 20" in one.value for one in page.caption) == 1
+    assert sum("expired 24 h ago" in one.value for one in page.caption) == 1
     assert [one.key for one in page.button if one.label == "Revoke"] == ["token_ci"]
 
 
