@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from itertools import islice
 
 import streamlit as st
@@ -12,7 +12,7 @@ from dashboard.service import service
 from dashboard.views.layout import actions, permissions, style, visitor
 from dashboard.views.layout.tables import show_list, table
 from dashboard.views.run.profiles import profiles
-from db.metrics.performance import arithmetic_of, reduction_of
+from db.metrics.performance import arithmetic_of, phase_totals, reduction_of
 from db.ranks import ranks as db_ranks
 from db.ranks.ranks import node_records, verdict
 from domain import lists
@@ -20,6 +20,7 @@ from domain.collectives import NodeCollectives, RankCollectives, Wait, call_name
 from domain.messages import StackFrame
 from domain.performance.efficiency import arithmetic_sentence as arithmetic_sentence
 from domain.performance.efficiency import reduction_sentence as reduction_sentence
+from domain.performance.slow_ranks import slow_ranks
 from domain.spec import label_of
 from domain.text.formats import UNKNOWN, as_text, duration_words, milliseconds, short_path, size
 from domain.views import RankView
@@ -42,9 +43,10 @@ def ranks(run_id: str) -> None:
         waiting = "No rank has made an optimizer step yet. Each rank appears here with its first step."
         st.caption(ended if run.state.is_terminal else waiting)
     else:
+        cause = {slow.rank: slow.cause for slow in slow_ranks(*phase_totals(current.store, run_id))}
         phases(run_id, key="phases")
         _say_how_it_computes(run_id)
-        _list(rank_views[:MOST_RANKS], _slow(rank_views))
+        _list(rank_views[:MOST_RANKS], cause)
     if not run.state.is_terminal:
         st.button(
             "Show stack traces and collectives", icon=":material/location_searching:", key=f"ask_stacks_{run_id}",
@@ -59,19 +61,18 @@ def ranks(run_id: str) -> None:
     run_changes(run, "ranks_changes", ("history",), shown=("state", "step"), pause_s=PAUSE_S)
 
 
-SLOW_FACTOR = 1.2
 MOST_RANKS = 256
 PAUSE_S = 2.0
 """Between two looks at ranks that step."""
 
 
-def _list(rank_views: Sequence[RankView], slow: Collection[int]) -> None:
-    """List the ranks; those in `slow` are marked."""
+def _list(rank_views: Sequence[RankView], causes: Mapping[int, str]) -> None:
+    """List the ranks; `causes`: why the others wait for one."""
 
-    def wait(rank: RankView) -> str:
-        return milliseconds(rank.data_wait_s) + (" ◂ more than others" if rank.rank in slow else "")
+    def name(rank: RankView) -> object:
+        return f"{rank.rank} ◂ the others wait ({causes[rank.rank]})" if rank.rank in causes else rank.rank
 
-    show_list("ranks", lists.RANKS, rank_views, {"waits for data": wait})
+    show_list("ranks", lists.RANKS, rank_views, {"rank": name})
 
 
 def _say_how_it_computes(run_id: str) -> None:
@@ -86,16 +87,6 @@ def _say_how_it_computes(run_id: str) -> None:
 @actions.told
 def _ask(run_id: str) -> None:
     service.current().ask_stacks(run_id)
-
-
-def _slow(rank_views: Sequence[RankView]) -> set[int]:
-    """Return the ranks that wait clearly longer for data than the others, and so slow all down."""
-    waits = {rank.rank: rank.data_wait_s for rank in rank_views if rank.data_wait_s is not None and rank.step_time_s}
-    if len(waits) < 2:
-        return set()
-    median = sorted(waits.values())[(len(waits) - 1) // 2]
-    steps = {rank.rank: rank.step_time_s or 0.0 for rank in rank_views}
-    return {rank for rank, wait in waits.items() if wait > SLOW_FACTOR * median and wait > 0.1 * steps[rank]}
 
 
 def _stacks(run_id: str) -> None:
@@ -135,8 +126,7 @@ def collectives(run_id: str) -> None:
     )
 
 
-COLLECTIVE_COLUMNS = ("Rank", "Node", "Stands in", "State", ">Calls", ">Bytes", ">Waited", "Calls and waits")
-MOST_COLLECTIVES = 64
+COLLECTIVE_MOST_COLLECTIVES = 64
 STRIP_CHARACTERS = 60
 LEVELS = " ▁▂▃▄▅▆▇█"
 """Share of the time that the rank spent waiting."""
