@@ -6,6 +6,8 @@ import shlex
 from collections.abc import Sequence
 from typing import Any
 
+from domain.text.formats import learning_rate
+
 
 def in_words(old: Any, new: Any) -> tuple[str, str]:
     """Return both values as people write them; different values never read the same."""
@@ -29,7 +31,7 @@ def _as_text(value: Any) -> str:
     if isinstance(value, bool):
         return "on" if value else "off"
     if isinstance(value, float):
-        return f"{value:.6g}"
+        return learning_rate(value)
     if isinstance(value, list):
         return shlex.join(str(item) for item in value) or NOT_SET
     return str(value)

@@ -117,8 +117,9 @@ def _of_broken_loss(run: RunView, checkpoints: Sequence[CheckpointView]) -> Fix 
         return None
     before = last_good(run, checkpoints)
     changes: dict[str, Any] = {"lr": lr * LOWER_LR} if lr else {}
-    steps = [f"lr {lr * LOWER_LR:.3g}"] if lr else []
-    phrases = [f"with the learning rate at a tenth ({lr:.3g} → {lr * LOWER_LR:.3g})"] if lr else []
+    rate, lower = formats.learning_rate(lr), formats.learning_rate(lr and lr * LOWER_LR)
+    steps = [f"lr {lower}"] if lr else []
+    phrases = [f"with the learning rate at a tenth ({rate} → {lower})"] if lr else []
     if before is not None:
         changes["resume"] = reference(run, before, checkpoints)
         steps.insert(0, f"from step {before.step}")

@@ -20,7 +20,7 @@ from domain.messages import LIVE_STATES, TERMINAL_STATES, PhaseEnd, State
 from domain.scheduling import resizing
 from domain.scheduling.resizing import effective
 from domain.spec import RunSpec
-from domain.text.formats import plural
+from domain.text.formats import learning_rate, plural
 from domain.views import AttemptChange, AttemptView, FileView, LiveAttempt, TaskView
 
 _HEARTBEATS = (
@@ -142,7 +142,7 @@ def _differences(before: RunSpec, after: RunSpec) -> list[str]:
         plural(after.nodes, "node"): before.nodes != after.nodes,
         f"accumulation {after.accumulate}": before.accumulate != after.accumulate,
         f"batch {after.batch_size}": before.batch_size != after.batch_size,
-        f"lr {after.scaled_lr or 0:.4g}": before.scaled_lr != after.scaled_lr,
+        f"lr {learning_rate(after.scaled_lr or 0)}": before.scaled_lr != after.scaled_lr,
     }
     return [words for words, is_different in texts.items() if is_different]
 

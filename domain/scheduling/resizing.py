@@ -8,6 +8,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from domain.spec import RunSpec
+from domain.text.formats import learning_rate
 
 MOST_TRIED = 64
 """Numbers of micro-steps tried in search of one that divides the global batch evenly."""
@@ -121,5 +122,5 @@ def _rate_words(spec: RunSpec, now: RunSpec) -> list[str]:
     if before is None or after is None:
         return ["learning rate set by the script"]
     if math.isclose(before, after):
-        return [f"learning rate {before:.6g} unchanged"]
-    return [f"learning rate {before:.6g} → {after:.6g}"]
+        return [f"learning rate {learning_rate(before)} unchanged"]
+    return [f"learning rate {learning_rate(before)} → {learning_rate(after)}"]

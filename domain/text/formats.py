@@ -1,4 +1,6 @@
-"""Numbers, times and names as people read them; names from people are shown as text, never as markup."""
+"""Numbers, times and names as people read them; names from people are shown as text, never as markup.
+
+The pages write numbers by the same rules in `dashboard/components/elements/numbers.js`; one table tests both."""
 
 from __future__ import annotations
 
@@ -7,6 +9,7 @@ import re
 import signal
 from collections.abc import Iterable
 from datetime import UTC, datetime, tzinfo
+from decimal import ROUND_HALF_UP, Context
 
 UNKNOWN = "–"
 JOULES_PER_KWH = 3.6e6
@@ -45,12 +48,14 @@ def number(value: float | str | None, digits: int = 3) -> str:
     for factor, unit in ((1e12, " T"), (1e9, " G"), (1e6, " M"), (1e3, " k")):
         if abs(value) >= factor * 10 or (abs(value) >= factor and factor > 1e3):
             return _significant(value / factor, digits) + unit
-    return _significant(value, max(digits, len(str(int(abs(value))))))
+    return _significant(value, digits)
 
 
 def change(percent: float) -> str:
-    """+4 %, -0.31 %, ±0 %: a change in per cent."""
-    return f"{'+' if percent > 0 else '' if percent else '±'}{number(percent)} %"
+    """+4 %, −0.31 %, ±0 %: a change in per cent."""
+    if not math.isfinite(percent):
+        return number(percent)
+    return f"{'+' if percent > 0 else '−' if percent else '±'}{number(abs(percent))} %"
 
 
 def not_finite(value: float | None, since: int | None) -> str | None:
@@ -67,7 +72,7 @@ def count(value: int | None) -> str:
 
 def learning_rate(value: float | None) -> str:
     """0.0008, 3e-05: the form used on a command line."""
-    return UNKNOWN if value is None else f"{value:.6g}"
+    return number(value) if value is None or not math.isfinite(value) else _significant(value, 6)
 
 
 def duration(seconds: float | None) -> str:
@@ -82,12 +87,19 @@ def duration(seconds: float | None) -> str:
 
 
 def time_span(seconds: float | None) -> str:
-    """850 ms, 12.4 s, 3 min, 2.5 h."""
-    if seconds is None:
-        return UNKNOWN
-    spans = ((1, 1e-3, "ms"), (60, 1, "s"), (3600, 60, "min"), (math.inf, 3600, "h"))
-    _, length, unit = next(span for span in spans if abs(seconds) < span[0])
-    return f"{number(seconds / length)} {unit}"
+    """2.1 µs, 850 ms, 12.4 s, 3 min, 2.5 h, 2 d."""
+    if seconds is None or not math.isfinite(seconds):
+        return number(seconds)
+    if seconds == 0:
+        return "0 s"
+    _, length, unit = next(span for span in _SPANS if abs(seconds) < span[0])
+    return f"{_significant(seconds / length, 3)} {unit}"
+
+
+_SPANS = (
+    (1e-3, 1e-6, "µs"), (1, 1e-3, "ms"), (60, 1, "s"), (3600, 60, "min"), (86_400, 3600, "h"), (math.inf, 86_400, "d"),
+)  # fmt: skip
+"""Each: up to which seconds, the unit's seconds, the unit."""
 
 
 def milliseconds(seconds: float | None) -> str:
@@ -202,8 +214,10 @@ def signature(by: str | None, via: str | None) -> str:
 
 
 def _significant(value: float, digits: int) -> str:
-    text = f"{value:.{digits}g}"
-    return f"{value:.0f}" if "e" in text and 1 <= abs(value) < 1e15 else text
+    """Round to so many digits, but no whole ones, and halves away from zero as JavaScript does."""
+    whole_digits = len(str(int(abs(value)))) if abs(value) < 1e15 else 0
+    context = Context(prec=max(digits, whole_digits), rounding=ROUND_HALF_UP)
+    return f"{float(context.create_decimal_from_float(float(value))) or 0.0:.15g}"
 
 
 def state_label(state: str) -> str:
@@ -230,15 +244,9 @@ def not_finite_since(value: float, step: int, before: float, previous_since: int
     `before` and `previous_since` are the value and the result for the previous point."""
     if math.isfinite(value):
         return None
-    return previous_since if previous_since is not None and _kind(before) == _kind(value) else step
+    return previous_since if previous_since is not None and number(before) == number(value) else step
 
 
 def not_finite_in_words(value: float, since_step: int | None) -> str:
     """NaN since step 812."""
-    return _kind(value) if since_step is None else f"{_kind(value)} since step {since_step}"
-
-
-def _kind(value: float) -> str:
-    if math.isnan(value):
-        return "NaN"
-    return "∞" if value > 0 else "−∞"
+    return number(value) if since_step is None else f"{number(value)} since step {count(since_step)}"

@@ -202,7 +202,7 @@ def print_run(run: dict[str, Any], url: str) -> None:
             ("world size", f"{run['world_size']} on {formats.plural(run['nodes'], 'node')}"),
             ("epoch", _epoch_words(run)),
             ("batch size", run["global_batch_size"] and f"{run['global_batch_size']} over all ranks"),
-            ("learning rate", run["lr"] and f"{run['lr']:.6g} (before scaling {run['base_lr']:.6g})"),
+            ("learning rate", run["lr"] and _rate_words(run)),
             ("created", formats.ago(run["created_at"], now)),
             ("started", run["started_at"] and formats.ago(run["started_at"], now)),
             ("took" if run["ended_at"] else "so far", formats.duration(time_spent(run, now))),
@@ -219,6 +219,11 @@ def _finding(run: dict[str, Any]) -> str | None:
 
     finding = run.get("finding") or ""
     return None if states(run["message"] or "", finding.partition(": ")[2]) else finding or None
+
+
+def _rate_words(run: dict[str, Any]) -> str:
+    rate, before = map(formats.learning_rate, (run["lr"], run["base_lr"]))
+    return f"{rate} (before scaling {before})"
 
 
 def _epoch_words(run: dict[str, Any]) -> str | None:

@@ -39,7 +39,12 @@ const KNOWN = [
     base: /^((samples|tokens|images|examples|items|steps|it)(_per_s(ec(ond)?)?|\/s)|throughput)$/,
     title: null,
   },
-  { base: /^(lr|learning_?rate|lr-.*)$/, title: 'Learning rate', format: learningRate, smooth: false },
+  {
+    base: /^(lr|learning_?rate|lr-.*)$/,
+    title: 'Learning rate',
+    format: (value, digits = 4) => learningRate(value, digits),
+    smooth: false,
+  },
   { base: /^(acc(uracy)?|top\d(_acc(uracy)?)?|perplexity|ppl|f1|bleu|rouge.*|auc|map|miou)$/, title: null },
   { base: /^(grad(ient)?_?norm|total_norm)$/, title: 'Gradient norm' },
   {
@@ -245,8 +250,8 @@ const NAME = /^(?:node(\d+)\/)?hardware\/(event\/)?(?:(gpu|rank)(\d+)\/|([^/]+:\
 const KINDS = { gpu: 'GPU', rank: 'Rank', port: 'InfiniBand', host: 'Node' };
 /** @type {{suffix: RegExp, format: (value: number, digits?: number) => string}[]} */
 const UNITS = [
-  { suffix: /_bytes_per_s$/, format: (value) => `${size(Math.round(value))}/s` },
-  { suffix: /_bytes$/, format: (value) => size(Math.round(value)) },
+  { suffix: /_bytes_per_s$/, format: (value) => `${size(value)}/s` },
+  { suffix: /_bytes$/, format: size },
   { suffix: /_percent$/, format: (value, digits) => `${number(value, digits)} %` },
   { suffix: /_w$/, format: (value, digits) => `${number(value, digits)} W` },
   { suffix: /_c$/, format: (value, digits) => `${number(value, digits)} °C` },

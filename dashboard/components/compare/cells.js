@@ -4,7 +4,7 @@
  */
 
 import { el, setText } from '../elements/elements.js';
-import { change, count, exact, fromJson, number, plural, UNKNOWN } from '../elements/numbers.js';
+import { change, count, exact, fromJson, learningRate, number, plural, UNKNOWN } from '../elements/numbers.js';
 
 /** First characters of a cell that a spreadsheet would evaluate (OWASP, CSV injection). */
 const FORMULA = /^[=+\-@\t\r\n＝＋－＠]/;
@@ -130,7 +130,7 @@ function latexLine(cells) {
 export function settingCell(value) {
   if (value === null || value === undefined) return { text: UNKNOWN };
   if (typeof value === 'boolean') return { text: value ? 'on' : 'off' };
-  if (typeof value === 'number') return { text: String(Number(value.toPrecision(6))), title: exact(value) };
+  if (typeof value === 'number') return { text: learningRate(value), title: exact(value) };
   const text = Array.isArray(value) ? value.join(' ') : String(value);
   return { text: text || UNKNOWN, title: text };
 }

@@ -1,4 +1,4 @@
-/** Numbers and times as people read them; the same rules as domain/text/formats.py. */
+/** Numbers and times as people read them, by the rules of domain/text/formats.py; one table tests both. */
 
 export const UNKNOWN = '–';
 /** @type {[number, string][]} */
@@ -7,6 +7,22 @@ const UNITS = [
   [1e9, ' G'],
   [1e6, ' M'],
   [1e3, ' k'],
+];
+/** Each: up to which seconds, the unit's seconds, the unit. @type {[number, number, string][]} */
+const SPANS = [
+  [1e-3, 1e-6, 'µs'],
+  [1, 1e-3, 'ms'],
+  [60, 1, 's'],
+  [3600, 60, 'min'],
+  [86_400, 3600, 'h'],
+  [Infinity, 86_400, 'd'],
+];
+/** Each: up to which age in seconds, the unit's seconds, the unit. @type {[number, number, string][]} */
+const AGES = [
+  [90, 1, 's'],
+  [5400, 60, 'min'],
+  [172_800, 3600, 'h'],
+  [Infinity, 86_400, 'd'],
 ];
 
 /**
@@ -21,7 +37,7 @@ export function number(value, digits = 3) {
   for (const [factor, unit] of UNITS) {
     if (size >= factor * 10 || (size >= factor && factor > 1e3)) return significant(value / factor, digits) + unit;
   }
-  return significant(value, Math.max(digits, String(Math.trunc(size)).length));
+  return significant(value, digits);
 }
 
 /**
@@ -71,7 +87,7 @@ export const isNumber = (value) => Number.isFinite(value);
 export const plural = (amount, noun) => `${count(amount)} ${noun}${amount === 1 ? '' : 's'}`;
 
 /** 0.0008, 3e-05: as one writes it on a command line. @param {number|null|undefined} value */
-export function learningRate(value, digits = 4) {
+export function learningRate(value, digits = 6) {
   return isNumber(value) ? significant(value, digits) : number(value);
 }
 
@@ -86,24 +102,32 @@ export function duration(seconds) {
   return days ? `${days} d ${clock}` : clock;
 }
 
-/** 850 ms, 12.4 s, 3 min, 2.5 h: a time span on an axis. @param {number|null|undefined} seconds */
+/** 2.1 µs, 850 ms, 12.4 s, 3 min, 2.5 h, 2 d. @param {number|null|undefined} seconds */
 export function timeSpan(seconds, digits = 3) {
   if (!isNumber(seconds)) return number(seconds);
-  const size = Math.abs(seconds);
-  if (size === 0) return '0';
-  if (size < 1e-3) return `${significant(seconds * 1e6, digits)} µs`;
-  if (size < 1) return `${significant(seconds * 1e3, digits)} ms`;
-  if (size < 60) return `${significant(seconds, digits)} s`;
-  if (size < 3600) return `${significant(seconds / 60, digits)} min`;
-  if (size < 86400) return `${significant(seconds / 3600, digits)} h`;
-  return `${significant(seconds / 86400, digits)} d`;
+  if (seconds === 0) return '0 s';
+  const [, length, unit] = rowOf(SPANS, Math.abs(seconds));
+  return `${significant(seconds / length, digits)} ${unit}`;
 }
 
-/** 1.2 GiB, 340 KiB, 12 B. @param {number} bytes */
+/** just now, 40 s ago, 12 min ago, 3 h ago, 5 d ago. @param {number} seconds */
+export function ago(seconds) {
+  if (seconds < 5) return 'just now';
+  const [, length, unit] = rowOf(AGES, seconds);
+  return `${Math.trunc(seconds / length)} ${unit} ago`;
+}
+
+/** The row of a table for that many seconds. @param {[number, number, string][]} rows @param {number} seconds */
+function rowOf(rows, seconds) {
+  return rows.find(([limit]) => seconds < limit) ?? rows[rows.length - 1];
+}
+
+/** 1.2 GiB, 340 KiB, 12 B. @param {number|null|undefined} bytes */
 export function size(bytes) {
+  if (!isNumber(bytes)) return number(bytes);
   let value = bytes;
   for (const unit of ['B', 'KiB', 'MiB', 'GiB']) {
-    if (Math.abs(value) < 1024) return unit === 'B' ? `${value} B` : `${significant(value, 3)} ${unit}`;
+    if (Math.abs(value) < 1024) return `${unit === 'B' ? Math.trunc(value) : significant(value, 3)} ${unit}`;
     value /= 1024;
   }
   return `${significant(value, 3)} TiB`;
@@ -118,16 +142,13 @@ export function fromJson(value) {
   return value === '-Infinity' ? -Infinity : NaN;
 }
 
-/** @param {number} value @param {number} digits */
+/** Round to so many digits, but no whole ones. @param {number} value @param {number} digits */
 function significant(value, digits) {
-  if (value === 0) return '0';
-  const size = Math.abs(value);
-  if (size >= 1e15 || size < 1e-4) {
-    const [mantissa, exponent] = value.toExponential(digits - 1).split('e');
-    const sign = exponent[0] === '-' ? '-' : '+';
-    return `${Number(mantissa)}e${sign}${exponent.slice(1).padStart(2, '0')}`;
-  }
-  return String(Number(value.toPrecision(digits)));
+  const wholeDigits = Math.abs(value) < 1e15 ? String(Math.trunc(Math.abs(value))).length : 0;
+  const rounded = Number(value.toPrecision(Math.max(digits, wholeDigits)));
+  const size = Math.abs(rounded);
+  if (size === 0 || (size >= 1e-4 && size < 1e15)) return String(rounded);
+  return rounded.toExponential().replace(/[+-](?=\d$)/, '$&0');
 }
 
 /**

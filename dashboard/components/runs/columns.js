@@ -4,7 +4,7 @@
  */
 
 import { el, focusedIn } from '../elements/elements.js';
-import { change, count, duration, exact, fromJson, number, UNKNOWN } from '../elements/numbers.js';
+import { ago, change, count, duration, exact, fromJson, number, UNKNOWN } from '../elements/numbers.js';
 import { Newest } from '../server/request.js';
 import { Panel } from './panel.js';
 
@@ -35,12 +35,6 @@ const OWN = [
   { key: 'note', title: 'Note', rem: 14 },
 ];
 const MOST = 40;
-/** Up to so many seconds, the length of the unit, and its name. @type {[number, number, string][]} */
-const UNITS = [
-  [90, 1, 's'],
-  [5400, 60, 'min'],
-  [172_800, 3600, 'h'],
-];
 export const DEFAULT_KEYS = OWN.map(({ key }) => key).filter((key) => key !== 'by');
 
 /**
@@ -109,15 +103,6 @@ export function valueText(value, kind, now, percent = null) {
   if (kind === 'time') return [ago(now - value), new Date(value * 1000).toLocaleString()];
   if (kind === 'yes or no') return [value ? 'yes' : 'no', null];
   return [String(value), String(value)];
-}
-
-/** 40 s ago, 12 min ago, 3 h ago, 5 d ago. @param {number} seconds */
-export function ago(seconds) {
-  if (seconds < 5) return 'just now';
-  for (const [limit, length, unit] of UNITS) {
-    if (seconds < limit) return `${Math.trunc(seconds / length)} ${unit} ago`;
-  }
-  return `${Math.trunc(seconds / 86_400)} d ago`;
 }
 
 /** The panel in which columns are added, removed and ordered. */

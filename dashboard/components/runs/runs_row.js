@@ -1,10 +1,10 @@
 /** One run as a row of the table of runs. */
 
 import { el, setAttribute, setText, svg } from '../elements/elements.js';
-import { count, duration, exact, fromJson, number, UNKNOWN } from '../elements/numbers.js';
+import { ago, count, duration, exact, fromJson, number, UNKNOWN } from '../elements/numbers.js';
 import { GRAVE, LIVE, MARKS } from '../elements/run_states.js';
 import { pageUrl } from '../links/links.js';
-import { ago, isNumeric, valueText } from './columns.js';
+import { isNumeric, valueText } from './columns.js';
 
 /**
  * @typedef {{id: string, name: string, project: string, state: string, attention: string|null, note: string,

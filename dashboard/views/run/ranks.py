@@ -22,7 +22,7 @@ from domain.performance.efficiency import arithmetic_sentence as arithmetic_sent
 from domain.performance.efficiency import reduction_sentence as reduction_sentence
 from domain.performance.slow_ranks import slow_ranks
 from domain.spec import label_of
-from domain.text.formats import UNKNOWN, as_text, duration_words, milliseconds, short_path, size
+from domain.text.formats import UNKNOWN, as_text, duration_words, short_path, size
 from domain.views import RankView
 
 
@@ -126,7 +126,8 @@ def collectives(run_id: str) -> None:
     )
 
 
-COLLECTIVE_MOST_COLLECTIVES = 64
+COLLECTIVE_COLUMNS = ("Rank", "Node", "Stands in", "State", ">Calls", ">Bytes", ">Waited", "Calls and waits")
+MOST_COLLECTIVES = 64
 STRIP_CHARACTERS = 60
 LEVELS = " ▁▂▃▄▅▆▇█"
 """Share of the time that the rank spent waiting."""

@@ -220,7 +220,7 @@ def test_the_command_prints_the_document_and_a_table(rankzero, shared, made):
     code, out, err = rankzero("compare", b, a, "--baseline", b)
     assert (code, err) == (0, "")
     assert "Learning rate" in out and "train/loss (lowest)" in out and "(±0 %)" in out
-    assert "where a step goes" in out and "10 ms (-66.7 %)" in out
+    assert "where a step goes" in out and "10 ms (−66.7 %)" in out
     sentence = "There is no run 'zzzzzzzzzz'; `rankzero runs` lists them.\n"
     assert rankzero("compare", a, "zzzzzzzzzz") == (1, "", sentence)
 
