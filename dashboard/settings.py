@@ -12,8 +12,8 @@ from pydantic_settings import BaseSettings, NoDecode, SettingsConfigDict
 
 from dashboard.ip_addresses import parse_network
 from dashboard.object_name import ObjectName
+from domain.text.formats import MIB
 
-MIB = 1024 * 1024
 DAY_S = 24 * 3600.0
 
 

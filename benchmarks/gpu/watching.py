@@ -14,9 +14,7 @@ from benchmarks.gpu.machine import SCRIPTS, Machine, Wrong, nvidia_smi
 from benchmarks.gpu.recipes import off_by
 from benchmarks.rows import probe
 from domain.performance.efficiency import PARAMETERS, TOKENS, Arithmetic
-
-MIB = 1024 * 1024
-
+from domain.text.formats import MIB
 
 BETWEEN_S = 0.3e-3
 """Between a moment of the script's and that of the probe lie torch's calls to hooks."""

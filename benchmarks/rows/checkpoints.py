@@ -31,12 +31,12 @@ from botocore.session import get_session
 
 from benchmarks.figures import Figure, Spread, in_turns, ratios
 from domain.messages import CheckpointOffer, Device, NodeFacts
+from domain.text.formats import MIB
 from tests.end_to_end.product import free_port, wait_for
 from worker.checkpoints.upload import BucketUpload, part_digests, send_through_server
 from worker.checkpoints.watching import CheckpointCopy
 from worker.session.client import Client, TaskRef
 
-MIB = 1024 * 1024
 PEERS = [
     ("directory up", "cp, fsync and SHA-256", 0.5), ("directory down", "sendfile", 0.7),
     ("bucket up", "put_object", 0.7), ("bucket down", "get_object", 0.7),

@@ -24,6 +24,7 @@ from dashboard.app import reruns
 from dashboard.app.assets import Assets, PackedFile, StreamlitsScripts
 from dashboard.colours import ICON, LOGO
 from dashboard.errors import error_body
+from dashboard.page_titles import IN_BAR, TITLES
 from dashboard.security.header_values import NO_STORE
 from dashboard.security.plain_pages import PLAIN_POLICY, not_found_page
 
@@ -84,24 +85,6 @@ def _redirect(request: Request, path: str) -> Response:
 
 # The page that browsers load first: Streamlit's scripts, with our colours, title and frame shown before they run.
 
-TITLES = {
-    "/": "Runs",
-    "/studies": "Studies",
-    "/launch": "Launch",
-    "/nodes": "Nodes",
-    "/alerts": "Alerts",
-    "/scaling": "Scaling",
-    "/sweeps": "Sweeps",
-    "/run": "Run",
-    "/project": "Project",
-    "/compare": "Compare",
-    "/logs": "Search logs",
-    "/people": "People",
-    "/audit": "Audit",
-    "/account": "Account",
-}
-"""The addresses of Streamlit's pages."""
-IN_BAR = ("/", "/studies", "/launch", "/nodes", "/alerts")
 _SHIPPED = Path(st.__file__).parent / "static" / "index.html"
 _STYLE = (
     colours.variables()

@@ -37,7 +37,7 @@ from dashboard.service.references import References
 from dashboard.service.scheduler import Scheduler
 from dashboard.service.secrets import Secrets
 from dashboard.service.store_opening import open_store
-from dashboard.settings import DAY_S, MIB, Settings
+from dashboard.settings import DAY_S, Settings
 from dashboard.snapshots.stored_snapshots import Snapshots
 from dashboard.storage.checkpoint_storages import AbandonedImports, CheckpointStorages
 from dashboard.storage.conversions import Conversions
@@ -55,6 +55,7 @@ from db.tasks.task_reports import Arrival
 from db.trouble import Trouble, has_room
 from domain.environments.wheels import Wants
 from domain.messages import CheckAnswer
+from domain.text.formats import MIB
 from domain.views import NodeView
 
 

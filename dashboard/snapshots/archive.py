@@ -28,7 +28,6 @@ def pack(selection: Selection, target: Path, limit_bytes: int) -> Packed:
     return Packed(target, sha256, target.stat().st_size, selection.files - vanished)
 
 
-MIB = 1024 * 1024
 MOST_FILES = 10_000
 WAYS_OUT = "List data in .gitignore and link it with --link NAME=PATH, or run in place with --workdir PATH."
 MOST_ENTRIES = 2 * MOST_FILES

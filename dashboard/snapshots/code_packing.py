@@ -34,7 +34,7 @@ from dashboard.snapshots.selection import (
     select,
 )
 from domain.checkpoints.lfs_pointers import LEAST_BYTES, MOST_BYTES, bytes_of_pointer, pointers_in_words
-from domain.text.formats import plural, size
+from domain.text.formats import MIB, plural, size
 
 
 def pack_code(request: CodeRequest, archive: Path, limit_bytes: int, limits: GitLimits | None = None) -> PackedCode:
@@ -44,7 +44,6 @@ def pack_code(request: CodeRequest, archive: Path, limit_bytes: int, limits: Git
         return PackedCode(packed, request.target, choice.entry, choice.origin)
 
 
-MIB = 1024 * 1024
 SMALL_BYTES = 20 * MIB
 SMALL_FILES = 500
 """Limit of files up to which a script's folder is kept with it although it is no git checkout."""

@@ -19,7 +19,7 @@ from dashboard.snapshots import walking
 from dashboard.snapshots.git_address import CodeRefused
 from domain.clock import SYSTEM_CLOCK
 from domain.network.ip_addresses import serves_credentials
-from domain.text.formats import size
+from domain.text.formats import MIB, size
 
 
 def clone(url: str, ref: str | None, folder: Path, limits: GitLimits) -> Checkout:
@@ -183,7 +183,6 @@ def _host(url: str) -> str:
 
 # Clone one commit of a git repository into an empty folder.
 
-MIB = 1024 * 1024
 _COMMIT = re.compile(r"[0-9a-f]{7,64}")
 _UNKNOWN_REF = ("couldn't find remote ref", "unadvertised object", "not our ref", "no such ref")
 

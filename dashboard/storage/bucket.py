@@ -26,6 +26,7 @@ from dashboard.storage.s3 import S3, BucketTrouble, Gone, S3Refused, StoredPart,
 from db.checkpoints import checkpoint_reports
 from db.engine import Store
 from db.models import Checkpoint
+from domain.text.formats import MIB
 
 
 class Bucket:
@@ -217,7 +218,6 @@ class Bucket:
 
 
 log = logging.getLogger("rankzero")
-MIB = 1024 * 1024
 PART_BYTES = 16 * MIB
 MOST_PARTS = 9_000
 """A bucket allows 10,000; large checkpoints have larger parts to stay below that."""

@@ -20,6 +20,7 @@ from dashboard.storage.checkpoint_storage import PartLink, Via
 from dashboard.storage.downloads import DigestResponse
 from dashboard.storage.files import Files, sync, write_past_cache
 from db.models import Checkpoint
+from domain.text.formats import MIB
 
 
 class Disk:
@@ -114,7 +115,6 @@ class Disk:
         return self._files.incoming / name
 
 
-MIB = 1024 * 1024
 BATCH_BYTES, PIECE_BYTES = 256 * MIB, 4 * MIB
 MOST_HASHED = 64
 """Uploads whose hash is kept between requests: of an abandoned one no further request comes."""

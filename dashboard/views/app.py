@@ -23,7 +23,7 @@ if chosen.url_path != "launch":
 if no_role.is_for(chosen.url_path):
     no_role.page()
 else:
-    if chosen.title in page_list.TITLED:
+    if chosen.visibility == "visible":
         st.title(chosen.title, anchor=False)
     elif chosen.title in page_list.HEADED_BY_THEIR_LISTS:
         style.hidden_title(chosen.title)

@@ -12,6 +12,7 @@ from datetime import UTC, datetime, tzinfo
 from decimal import ROUND_HALF_UP, Context
 
 UNKNOWN = "–"
+KIB, MIB, GIB = 1024, 1024**2, 1024**3
 JOULES_PER_KWH = 3.6e6
 MOST_NAMED = 3
 """Nodes a sentence names one by one; it counts the others."""

@@ -166,9 +166,8 @@ def _target(option: str | None) -> str:
 
 # Check an installation: every check reports its finding and, where needed, a fix.
 
-GIB = 1024**3
-LOW_DISK_BYTES = 5 * GIB
-LOW_SHARED_MEMORY_BYTES = GIB // 4
+LOW_DISK_BYTES = 5 * formats.GIB
+LOW_SHARED_MEMORY_BYTES = formats.GIB // 4
 FEW_OPEN_FILES = 1024
 OLDEST_TORCH = (2, 4)
 SAFE_TORCH = (2, 10)

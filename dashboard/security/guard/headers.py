@@ -13,6 +13,7 @@ from dashboard.errors import Rejection
 from dashboard.ip_addresses import parse_address
 from dashboard.security.plain_pages import PLAIN_POLICY
 from dashboard.security.proxies import is_https
+from domain.text.formats import KIB, MIB
 
 
 class SecurityHeaders:
@@ -45,7 +46,6 @@ class SecurityHeaders:
 
 
 log = logging.getLogger("rankzero")
-KIB, MIB = 1024, 1024 * 1024
 PAGE_POLICY = "; ".join(
     (
         "default-src 'self'",

@@ -11,7 +11,6 @@ from typing import Literal, ParamSpec
 
 import streamlit as st
 from sqlalchemy import select
-from sqlalchemy.exc import SQLAlchemyError
 
 from dashboard.components import browser
 from dashboard.service import service
@@ -35,8 +34,6 @@ Colour = Literal["red", "orange", "yellow", "blue", "green", "violet", "gray", "
 log = logging.getLogger(__name__)
 ASK_AGAIN_S = 3
 LOOK_FOR_TROUBLE_S = 15
-AWAY = (SQLAlchemyError, OSError, StoreGone)
-"""What a store raises that cannot be read."""
 
 
 def hidden_title(title: str) -> None:
@@ -95,7 +92,7 @@ def quiet_without_store(show: Callable[P, None]) -> Callable[P, None]:
     def guarded(*args: P.args, **kwargs: P.kwargs) -> None:
         try:
             show(*args, **kwargs)
-        except AWAY as error:
+        except actions.AWAY as error:
             if service.current().store.trouble is None:  # else it is logged, once
                 log.warning("a page could not be shown: %s", error)
             _leave_to_banner(error, f"{_refresh_key(show)}_away")
@@ -118,7 +115,7 @@ def _why_away() -> Exception | None:
     try:
         with service.current().store.read() as session:
             session.execute(select(1))
-    except AWAY as error:
+    except actions.AWAY as error:
         return error
     return None
 

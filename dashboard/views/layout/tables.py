@@ -45,6 +45,14 @@ def checkpoint_url(checkpoint_id: int, conversion: Conversion | None = None) -> 
     return f"/api/checkpoints/{checkpoint_id}/file{'?' if query else ''}{query}"
 
 
+BLOCKS = "▁▂▃▄▅▆▇█"
+
+
+def block(share: float) -> str:
+    """Return the block character that is as high as a share of 1; strips in tables consist of them."""
+    return BLOCKS[max(0, min(7, round(7 * share)))]
+
+
 def _line(cells: Iterable[object]) -> str:
     shown = (cell if isinstance(cell, Markup) else as_text("" if cell is None else cell) for cell in cells)
     return f"| {' | '.join(shown)} |"

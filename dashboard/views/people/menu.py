@@ -8,7 +8,7 @@ import streamlit as st
 
 from dashboard.service import service
 from dashboard.views.layout import permissions
-from dashboard.views.layout.style import AWAY
+from dashboard.views.layout.actions import AWAY
 from domain.people.rights import OWNER
 from domain.people.roles import Action
 from domain.text.formats import as_text

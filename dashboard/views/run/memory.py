@@ -12,7 +12,7 @@ from dashboard.components.browser import run_changes
 from dashboard.planning.fixes import memory_of
 from dashboard.service import service
 from dashboard.views.layout import style, visitor
-from dashboard.views.layout.tables import table
+from dashboard.views.layout.tables import block, table
 from db.metrics.performance import MemorySeries, memory_series
 from domain.device_memory import KINDS, AllocatingLine, DeviceMemory, how_counted, in_words
 from domain.performance.memory_growth import MemorySample, MemorySamples
@@ -46,7 +46,6 @@ MOST_ROWS = 200
 PAUSE_S = 10.0
 """Between two looks at the memory of a run that steps."""
 STRIP_CHARACTERS = 24
-LEVELS = "▁▂▃▄▅▆▇█"
 HUES = {"parameters": "#3d8fd1", "gradients": "#2a9fa8", "optimizer": "#8161b8", "other": "#d9822b"}
 _RANK = re.compile(r"rank(\d+)/(\w+)")
 
@@ -138,7 +137,7 @@ def strip(values: Sequence[float], peak: float) -> str:
     length = min(STRIP_CHARACTERS, len(values))
     bounds = [len(values) * number // length for number in range(length + 1)]
     highest = [max(values[begin:end]) for begin, end in pairwise(bounds)]
-    return "".join(LEVELS[max(0, min(7, round(7 * value / peak)))] for value in highest)
+    return "".join(block(value / peak) for value in highest)
 
 
 def _line(line: AllocatingLine) -> list[object]:

@@ -10,7 +10,7 @@ import streamlit as st
 from dashboard.components.browser import phases, run_changes
 from dashboard.service import service
 from dashboard.views.layout import actions, permissions, style, visitor
-from dashboard.views.layout.tables import show_list, table
+from dashboard.views.layout.tables import block, show_list, table
 from dashboard.views.run.profiles import profiles
 from db.metrics.performance import arithmetic_of, phase_totals, reduction_of
 from db.ranks import ranks as db_ranks
@@ -129,8 +129,8 @@ def collectives(run_id: str) -> None:
 COLLECTIVE_COLUMNS = ("Rank", "Node", "Stands in", "State", ">Calls", ">Bytes", ">Waited", "Calls and waits")
 MOST_COLLECTIVES = 64
 STRIP_CHARACTERS = 60
-LEVELS = " ▁▂▃▄▅▆▇█"
-"""Share of the time that the rank spent waiting."""
+LEAST_SHARE = 1 / 16
+"""A wait that takes less of a time slice is not drawn there."""
 
 
 def _span(nodes: Sequence[tuple[str, NodeCollectives]]) -> float:
@@ -179,9 +179,7 @@ def strip(waits: Sequence[Wait], begin: float, span_s: float) -> str:
             room_s = slice_s
             if remaining_s <= 0:
                 break
-    return "".join(_mark(share / slice_s, called) for share, called in zip(waited_s, has_call, strict=True))
-
-
-def _mark(share: float, has_call: bool) -> str:
-    level = LEVELS[min(len(LEVELS) - 1, round(share * (len(LEVELS) - 1)))]
-    return level if level != " " else ("▁" if has_call else "·")
+    return "".join(
+        block(waited / slice_s) if called or waited > LEAST_SHARE * slice_s else "·"
+        for waited, called in zip(waited_s, has_call, strict=True)
+    )

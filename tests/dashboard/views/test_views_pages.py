@@ -10,7 +10,7 @@ import pytest
 from sqlalchemy import update
 from sqlalchemy.exc import OperationalError
 
-from dashboard.app.front import TITLES
+from dashboard.page_titles import TITLES
 from dashboard.service import imports
 from dashboard.views import page_list
 from dashboard.views.layout import actions, sharing

@@ -7,9 +7,9 @@ from pathlib import Path
 
 import pytest
 
-from dashboard.settings import MIB
 from domain.environments.wheels import WheelFile
 from domain.messages import NodeLoad
+from domain.text.formats import MIB
 from tests.dashboard.running import FakeNode, Running, sha256_of
 from worker.session.client import TaskRef
 from worker.session.failures import RequestRefused
