@@ -1,22 +1,23 @@
-"""Compare two snapshots inside their archives (nothing is unpacked, no link is followed), and make unified diffs."""
+"""Compare two snapshots: git makes the patch from their archives; nothing is unpacked, and no link is followed."""
 
 from __future__ import annotations
 
 import hashlib
 import os
+import re
 import tarfile
-from collections import defaultdict
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
-from difflib import Match, SequenceMatcher
 from functools import cached_property
-from io import StringIO
 from pathlib import Path
-from typing import Literal
+from tempfile import TemporaryDirectory, TemporaryFile
+from typing import IO, Literal, NamedTuple
 
 from dashboard.snapshots.archive import Archive
+from dashboard.snapshots.git import GitTooLarge, GitTooSlow, git, has_git
 from domain.clock import SYSTEM_CLOCK
-from domain.text.formats import size
+from domain.text.formats import MIB, size
 
 TIME_LIMIT_S = 3.0
 
@@ -52,7 +53,7 @@ class FileChange:
     old_size_bytes: int | None
     new_size_bytes: int | None
     head: str
-    """Git's header before the lines."""
+    """Git's header before the lines, or a sentence where these are omitted."""
     lines: str = ""
     lines_added: int = 0
     lines_removed: int = 0
@@ -66,15 +67,21 @@ class FileChange:
 
 
 Kind = Literal["added", "removed", "changed", "renamed"]
-MOST_BYTES = 1024 * 1024
+MOST_BYTES = MIB
 """Limit on a file whose lines are compared; larger ones are only named."""
-MOST_TEXT = 2 * 1024 * 1024
+MOST_CONTENT = 64 * MIB
+"""Limit on the bytes of all files whose lines are compared."""
+MOST_TEXT = 2 * MIB
 """Limit on the characters of all differences; files beyond it are only named."""
 LINK = "120000"
 BINARY = "binary"
-_PIECE_BYTES = 1024 * 1024
-Patch = tuple[str, str, str | None]
-"""(header before the hunks, the hunks, why there are none although the contents differ)."""
+TOO_MUCH = "too much differs to show it all"
+NO_GIT = "git, which compares lines, is not installed on the dashboard's machine"
+ISOLATED = {"GIT_CONFIG_GLOBAL": "/dev/null", "GIT_CONFIG_SYSTEM": "/dev/null"}
+"""Git reads no settings but ours."""
+OPTIONS = ("-c", "core.quotePath=true", "-c", "core.compression=0", "-c", "pack.compression=0")
+DIFF = ("diff-tree", "-r", "--raw", "-z", "-p", "-M100%", "--no-ext-diff", "--no-textconv", "--no-color", "old", "new")
+_SECTION = re.compile(r"^(?=diff --git )", re.MULTILINE)
 
 
 class _Files:
@@ -88,9 +95,10 @@ class _Files:
     def names(self) -> set[str]:
         return set(self._members)
 
-    def size(self, name: str) -> int:
-        """Return a file's size in bytes; for a link, the length of its target."""
-        member = self._members[name]
+    def size(self, name: str) -> int | None:
+        """Return a file's size in bytes, of a link that of its target; None where there is no such file."""
+        if (member := self._members.get(name)) is None:
+            return None
         return len(os.fsencode(member.linkname)) if member.issym() else member.size
 
     def mode(self, name: str) -> str:
@@ -106,19 +114,17 @@ class _Files:
             return
         file = self._archive.extractfile(member)
         assert file is not None, "regular files have content"
-        while chunk := file.read(_PIECE_BYTES):
+        while chunk := file.read(MIB):
             yield chunk
 
-    def read(self, name: str) -> bytes:
-        """Return the whole content of a small file."""
-        return b"".join(self.chunks(name))
-
-    def sha256(self, name: str) -> bytes:
-        """Return the hash of a file's mode and content."""
-        hashing = hashlib.sha256(self.mode(name).encode())
+    def content(self, name: str, is_omitted: bool) -> bytes:
+        """Return the content; where it is omitted, its hash, which git takes for a binary file."""
+        if not is_omitted:
+            return b"".join(self.chunks(name))
+        hashing = hashlib.sha256()
         for chunk in self.chunks(name):
             hashing.update(chunk)
-        return hashing.digest()
+        return b"\0" + hashing.digest()
 
 
 class _Comparison:
@@ -126,150 +132,126 @@ class _Comparison:
 
     def __init__(self, old: _Files, new: _Files, until: float) -> None:
         self._old, self._new, self._until = old, new, until
-        self._text_left = MOST_TEXT
-        self._truncated = False
+        self._omitted: dict[str, str] = {}
+        self._content_left = MOST_CONTENT
+        self._trouble = TOO_MUCH
+        """Why a file has no patch."""
 
     def result(self) -> CodeDifference:
         """Return every file that differs."""
-        removed, added = self._old.names - self._new.names, self._new.names - self._old.names
-        renamed = self._renamed(removed, added)
-        changed = {name for name in self._old.names & self._new.names if self._differs(name)}
-        shown = (added | removed | changed) - set(renamed.values())
-        files = [
-            self._renaming(renamed[name], name) if name in renamed else self._change(name) for name in sorted(shown)
-        ]
-        return CodeDifference(tuple(files), self._truncated)
+        names = [name for name in sorted(self._old.names | self._new.names) if self._differs(name)]
+        patches: Mapping[str, _Patch] = {}
+        if not has_git():
+            self._trouble = NO_GIT
+        elif names:
+            patches = self._patches(names)
+        moved = {patch.old_name for patch in patches.values()}
+        files = [self._change(name, patches.get(name)) for name in names if name not in moved]
+        return CodeDifference(tuple(files), any(file.omitted == TOO_MUCH for file in files))
 
     def _differs(self, name: str) -> bool:
         old, new = self._old, self._new
-        if (old.size(name), old.mode(name)) != (new.size(name), new.mode(name)):
+        if old.size(name) != new.size(name) or old.mode(name) != new.mode(name):
             return True
         return any(a != b for a, b in zip(old.chunks(name), new.chunks(name), strict=True))
 
-    def _renamed(self, removed: Iterable[str], added: Iterable[str]) -> dict[str, str]:
-        """Return the old name of every added file with the content of a removed one; empty files are not matched."""
-        removed_by_size, added_by_size = _by_size(self._old, removed), _by_size(self._new, added)
-        old_names: dict[str, str] = {}
-        for size_bytes in removed_by_size.keys() & added_by_size.keys() - {0}:
-            candidates = defaultdict(list)
-            for name in removed_by_size[size_bytes]:
-                candidates[self._old.sha256(name)].append(name)
-            for name in added_by_size[size_bytes]:
-                if same := candidates[self._new.sha256(name)]:
-                    old_names[name] = same.pop(0)
-        return old_names
+    def _patches(self, names: Sequence[str]) -> Mapping[str, _Patch]:
+        """Return git's patch of each file, as far as they can be made in time."""
+        for name in names:
+            if reason := self._reason_to_omit(name):
+                self._omitted[name] = reason
+        is_whole = False
+        with TemporaryDirectory() as repository, TemporaryFile() as stream, TemporaryFile() as out:
+            with suppress(GitTooSlow, GitTooLarge):
+                self._git(repository, "init", "--quiet", "--bare", "--template=")
+                self._write(stream, b"old", self._old, names)
+                self._write(stream, b"new", self._new, names)
+                stream.seek(0)
+                self._git(repository, "fast-import", "--quiet", stdin=stream)
+                self._git(repository, *DIFF, out=out)
+                is_whole = True
+            out.seek(0)
+            return _parsed(out.read(), is_whole)
 
-    def _renaming(self, old_name: str, name: str) -> FileChange:
-        size_bytes = self._new.size(name)
-        head = f"{_title(old_name, name)}similarity index 100%\n"
-        head += f"rename from {quoted(old_name)}\nrename to {quoted(name)}\n"
-        return FileChange(name, "renamed", old_name, size_bytes, size_bytes, head)
+    def _git(
+        self, repository: str, *arguments: str, stdin: IO[bytes] | None = None, out: IO[bytes] | None = None
+    ) -> None:
+        """Run git in the time that is left. Raises GitTooSlow, GitTooLarge."""
+        outcome = git(
+            Path(repository), *arguments, options=OPTIONS, env=ISOLATED, stdin=stdin, out=out,
+            limit_s=self._until - SYSTEM_CLOCK.now(),
+            is_too_large=lambda: out is not None and os.fstat(out.fileno()).st_size > 4 * MOST_TEXT,
+        )  # fmt: skip
+        if outcome.code:
+            self._trouble = f"git could not compare it: {outcome.complaint}"
 
-    def _change(self, name: str) -> FileChange:
-        old = self._old if name in self._old.names else None
-        new = self._new if name in self._new.names else None
-        kind: Kind = "changed" if old and new else "removed" if old else "added"
-        is_replaced = old and new and (old.mode(name) == LINK) != (new.mode(name) == LINK)
-        make = self._replacement if is_replaced else self._patch
-        head, lines, omitted = make(name, old, new)
+    def _reason_to_omit(self, name: str) -> str | None:
+        sizes = [files.size(name) or 0 for files in (self._old, self._new)]
+        if max(sizes) > MOST_BYTES:
+            return f"larger than {size(MOST_BYTES)}"
+        self._content_left -= sum(sizes)
+        return TOO_MUCH if self._content_left < 0 else None
+
+    def _write(self, stream: IO[bytes], branch: bytes, files: _Files, names: Sequence[str]) -> None:
+        """Write a commit with these files for `git fast-import`. Raises GitTooSlow."""
+        stream.write(b"commit refs/heads/%s\ncommitter <> 0 +0000\ndata 0\n" % branch)
+        for name in files.names.intersection(names):
+            if SYSTEM_CLOCK.now() > self._until:
+                raise GitTooSlow
+            content = files.content(name, name in self._omitted)
+            path = os.fsencode(quoted(name))
+            stream.write(b"M %s inline %s\ndata %d\n" % (files.mode(name).encode(), path, len(content)))
+            stream.write(content + b"\n")
+
+    def _change(self, name: str, patch: _Patch | None) -> FileChange:
+        old_name, head, lines = patch or (None, "", "")
+        old_size, new_size = self._old.size(old_name or name), self._new.size(name)
+        kind: Kind = "added" if old_size is None else "removed" if new_size is None else "changed"
+        if old_name:
+            return FileChange(name, "renamed", old_name, old_size, new_size, head)
+        binary = BINARY if "\nBinary files " in head else None
+        if omitted := self._omitted.get(name) or (binary if patch else self._trouble):
+            before = quoted(f"a/{name}") if kind != "added" else "/dev/null"
+            after = quoted(f"b/{name}") if kind != "removed" else "/dev/null"
+            head = f"{'Binary files' if omitted == BINARY else 'Files'} {before} and {after} differ\n"
+            return FileChange(name, kind, None, old_size, new_size, head, omitted=omitted)
         plus, minus = (sum(line.startswith(sign) for line in lines.split("\n")) for sign in "+-")
-        old_size = old.size(name) if old else None
-        new_size = new.size(name) if new else None
-        return FileChange(name, kind, None, old_size, new_size, head, lines, plus, minus, omitted)
-
-    def _replacement(self, name: str, old: _Files | None, new: _Files | None) -> Patch:
-        """Return a removal and an addition, for a file that replaced a link or the reverse."""
-        removal, addition = self._patch(name, old, None), self._patch(name, None, new)
-        return removal[0], removal[1] + addition[0] + addition[1], removal[2] or addition[2]
-
-    def _patch(self, name: str, old: _Files | None, new: _Files | None) -> Patch:
-        lines, omitted = self._lines(name, old, new)
-        before, after = (
-            quoted(f"a/{name}") if old else "/dev/null",
-            quoted(f"b/{name}") if new else "/dev/null",
-        )
-        head = _title(name, name) + _modes(old.mode(name) if old else None, new.mode(name) if new else None)
-        if omitted:
-            files = "Binary files" if omitted == BINARY else "Files"
-            head += f"{files} {before} and {after} differ\n"
-        elif lines:
-            tab = "\t" if " " in name else ""  # otherwise patch reads the text after a space as a time
-            head += f"--- {before}{tab if old else ''}\n+++ {after}{tab if new else ''}\n"
-        return head, lines, omitted
-
-    def _lines(self, name: str, old: _Files | None, new: _Files | None) -> tuple[str, str | None]:
-        if any(files and files.size(name) > MOST_BYTES for files in (old, new)):
-            return "", f"larger than {size(MOST_BYTES)}"
-        before, after = (files.read(name) if files else b"" for files in (old, new))
-        if before == after:
-            return "", None
-        if b"\0" in before or b"\0" in after:
-            return "", BINARY
-        is_late = SYSTEM_CLOCK.now() > self._until
-        old_text, new_text = before.decode(errors="replace"), after.decode(errors="replace")
-        text = None if is_late else hunks(old_text, new_text, self._until)
-        if text is None and SYSTEM_CLOCK.now() <= self._until:
-            return "", "too many lines to compare"
-        if text is None or len(text) > self._text_left:
-            self._truncated = True
-            return "", "too much differs to show it all"
-        self._text_left -= len(text)
-        return text, None
+        return FileChange(name, kind, None, old_size, new_size, head, lines, plus, minus)
 
 
-def _modes(old: str | None, new: str | None) -> str:
-    if old is None:
-        return f"new file mode {new}\n"
-    if new is None:
-        return f"deleted file mode {old}\n"
-    return "" if old == new else f"old mode {old}\nnew mode {new}\n"
+class _Patch(NamedTuple):
+    """Git's patch of one file, and the old name of a renamed one."""
+
+    old_name: str | None
+    head: str
+    lines: str
 
 
-def _title(old_name: str, name: str) -> str:
-    return f"diff --git {quoted('a/' + old_name)} {quoted('b/' + name)}\n"
+def _parsed(output: bytes, is_whole: bool) -> dict[str, _Patch]:
+    """Return the patches by name, until they have too many characters; the last of an output cut off is left out."""
+    raw, _, patch = output.partition(b"\0\0")
+    sections = iter(_SECTION.split(patch.decode(errors="replace"))[1 : None if is_whole else -1])
+    patches: dict[str, _Patch] = {}
+    characters = 0
+    for status, old_name, name in _statuses(raw):
+        # What became a link, or was one, is removed and added: two sections.
+        text = "".join(next(sections, "") for _ in range(2 if status == "T" else 1))
+        characters += len(text)
+        if not text or characters > MOST_TEXT:
+            break
+        head, line_feed, lines = text.partition("\n@@ ")
+        patches[name] = _Patch(old_name, head + line_feed[:1], line_feed[1:] + lines)
+    return patches
 
 
-def _by_size(files: _Files, names: Iterable[str]) -> Mapping[int, list[str]]:
-    by_size = defaultdict(list)
-    for name in sorted(names):
-        by_size[files.size(name)].append(name)
-    return by_size
-
-
-# Make unified diffs for git and patch, within a time limit.
-
-MOST_LINES = 20_000
-"""Limit on a text's lines; a longer file is data, whose difference nobody reads."""
-Opcode = tuple[str, int, int, int, int]
-
-
-class TooLong(Exception):
-    """The search exceeded its time limit."""
-
-
-class _Matcher(SequenceMatcher[str]):
-    """difflib's search with a deadline checked between its steps."""
-
-    until: float = 0.0
-
-    def find_longest_match(self, alo: int = 0, ahi: int | None = None, blo: int = 0, bhi: int | None = None) -> Match:
-        """Do one step of the search. Raises TooLong."""
-        if SYSTEM_CLOCK.now() > self.until:
-            raise TooLong
-        return super().find_longest_match(alo, ahi, blo, bhi)
-
-
-def hunks(old: str, new: str, until: float) -> str | None:
-    """Return the hunks between two texts; None where they are too long or `until` (monotonic) passes."""
-    a, b = _lines(old), _lines(new)
-    if a and b and max(len(a), len(b)) > MOST_LINES:
-        return None
-    matcher = _Matcher(None, a, b)
-    matcher.until = until
-    try:
-        return "".join(_hunk(a, b, group) for group in matcher.get_grouped_opcodes())
-    except TooLong:
-        return None
+def _statuses(raw: bytes) -> Iterator[tuple[str, str | None, str]]:
+    """Yield the kind of change, the old name of a renamed file, and the name."""
+    fields = iter(os.fsdecode(raw).split("\0"))
+    for field in fields:
+        status = field.rpartition(" ")[2][:1]
+        old_name = next(fields, None) if status == "R" else None
+        if name := next(fields, ""):
+            yield status, old_name, name
 
 
 def quoted(name: str) -> str:
@@ -279,33 +261,3 @@ def quoted(name: str) -> str:
     raw = name.encode(errors="surrogateescape")
     plain = (chr(byte) if 32 <= byte < 127 and byte not in b'"\\' else f"\\{byte:03o}" for byte in raw)
     return f'"{"".join(plain)}"'
-
-
-def _lines(text: str) -> list[str]:
-    """Split at line feeds only; as in git, other line ends are part of the line."""
-    return list(StringIO(text, newline="\n"))
-
-
-def _hunk(a: Sequence[str], b: Sequence[str], group: Sequence[Opcode]) -> str:
-    old = _span(group[0][1], group[-1][2])
-    new = _span(group[0][3], group[-1][4])
-    lines = [f"@@ -{old} +{new} @@\n"]
-    for tag, i1, i2, j1, j2 in group:
-        if tag == "equal":
-            lines += [_signed(" ", line) for line in a[i1:i2]]
-        else:
-            lines += [_signed("-", line) for line in a[i1:i2]]
-            lines += [_signed("+", line) for line in b[j1:j2]]
-    return "".join(lines)
-
-
-def _span(start: int, stop: int) -> str:
-    """Return a range in a unified diff's notation: first line and number of lines."""
-    length = stop - start
-    if length == 1:
-        return str(start + 1)
-    return f"{start + 1 if length else start},{length}"
-
-
-def _signed(sign: str, line: str) -> str:
-    return sign + line if line.endswith("\n") else f"{sign}{line}\n\\ No newline at end of file\n"

@@ -9,10 +9,12 @@ import signal
 import socket
 import subprocess
 import tempfile
-from collections.abc import Callable, Sequence
-from contextlib import suppress
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import nullcontext, suppress
 from dataclasses import dataclass
 from pathlib import Path
+from types import MappingProxyType
+from typing import IO
 from urllib.parse import urlsplit
 
 from dashboard.snapshots import walking
@@ -41,12 +43,17 @@ def git(
     protocols: str = "",
     limit_s: float = 20.0,
     is_too_large: Callable[[], bool] = lambda: False,
+    env: Mapping[str, str] = MappingProxyType({}),
+    stdin: IO[bytes] | None = None,
+    out: IO[bytes] | None = None,
 ) -> Outcome:
-    """Run a git command in a folder; `protocols` are the allowed ones. Raises GitTooSlow, GitTooLarge."""
+    """Run a git command in a folder; `protocols` are the allowed ones. `out` keeps its output beyond an error.
+
+    Raises GitTooSlow, GitTooLarge."""
     command = ["git", *SAFE_OPTIONS, *options, *arguments]
-    with tempfile.TemporaryFile() as out, tempfile.TemporaryFile() as err:
+    with nullcontext(out) if out else tempfile.TemporaryFile() as out, tempfile.TemporaryFile() as err:
         process = subprocess.Popen(
-            command, cwd=folder, env=_environment(protocols), stdin=subprocess.DEVNULL, stdout=out,
+            command, cwd=folder, env={**_environment(protocols), **env}, stdin=stdin or subprocess.DEVNULL, stdout=out,
             stderr=err, start_new_session=True,  # without a terminal, nothing can ask for a password
         )  # fmt: skip
         try:

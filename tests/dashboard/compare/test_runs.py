@@ -219,7 +219,8 @@ def test_the_command_prints_what_patch_takes(rankzero, two):
     assert (code, err) == (0, "")
     assert out == (
         "# Learning rate: 0.1 -> 0.2\n"
-        "diff --git a/train.py b/train.py\n--- a/train.py\n+++ b/train.py\n@@ -1 +1 @@\n-lr = 1\n+lr = 2\n"
+        "diff --git a/train.py b/train.py\nindex 616f8d9..af33a70 100644\n"
+        "--- a/train.py\n+++ b/train.py\n@@ -1 +1 @@\n-lr = 1\n+lr = 2\n"
     )
 
 

@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 
 from dashboard.snapshots import differences
 from dashboard.snapshots.archive import pack
-from dashboard.snapshots.differences import TIME_LIMIT_S, CodeDifference, FileChange, compare, hunks
+from dashboard.snapshots.differences import TIME_LIMIT_S, CodeDifference, FileChange, compare
 from dashboard.snapshots.git_address import CodeRefused
 from dashboard.snapshots.selection import select
 from tests.dashboard.checkouts import write
@@ -89,6 +89,32 @@ def test_a_binary_or_very_large_file_is_only_named(differ):
     assert "Binary files a/w.pt and b/w.pt differ" in binary.diff
     large = only(differ({"log": b"x\n" * MIB}, {"log": b"x\n" * MIB + b"y\n"}))
     assert (large.omitted, large.lines_added) == ("larger than 1 MiB", 0)
+
+
+def test_a_file_without_lines_leaves_the_patch_of_the_others_valid(differ, tmp_path):
+    difference = differ({"a.py": b"1\n", "w.pt": b"a\0b", "z": b"1"}, {"a.py": b"2\n", "w.pt": b"a\0c", "z": b"2"})
+    for name, content in (("a.py", b"1\n"), ("w.pt", b"a\0b"), ("z", b"1")):
+        (tmp_path / name).write_bytes(content)
+    subprocess.run(["git", "apply"], cwd=tmp_path, input=difference.diff.encode(), check=True, timeout=PATIENCE_S)
+    assert [(tmp_path / name).read_bytes() for name in ("a.py", "w.pt", "z")] == [b"2\n", b"a\0b", b"2"]
+
+
+def test_a_patch_depends_on_no_settings_of_git(differ, tmp_path, monkeypatch):
+    """Neither those of the person who started the dashboard nor those that the code brings."""
+    trees = {"a.txt": b"1\r\n", ".gitattributes": b"*.txt text -diff"}, {"a.txt": b"2\r\n", ".gitattributes": b"*"}
+    plain = differ(*trees)
+    (tmp_path / ".gitconfig").write_text("[diff]\n noprefix = true\n external = false\n[color]\n ui = always\n")
+    monkeypatch.setenv("HOME", str(tmp_path))
+    monkeypatch.setenv("GIT_EXTERNAL_DIFF", "false")
+    assert differ(*trees) == plain
+    assert "-1\r\n+2\r\n" in plain.diff
+
+
+def test_without_git_files_are_named_and_it_says_so(differ, monkeypatch):
+    monkeypatch.setenv("PATH", "")
+    difference = differ({"a.py": b"1\n", "gone": b"x"}, {"a.py": b"2\n"})
+    assert [(file.name, file.kind) for file in difference.files] == [("a.py", "changed"), ("gone", "removed")]
+    assert {file.omitted for file in difference.files} == {differences.NO_GIT} and not difference.truncated
 
 
 def test_bytes_that_are_no_text_are_replaced(differ):
@@ -166,6 +192,7 @@ def test_git_makes_the_new_tree_of_the_old_with_the_difference(old, new, old_mod
         root = Path(temporary)
         archives = tar(root / "old.tar", old, old_modes), tar(root / "new.tar", new, new_modes)
         difference = compare(*archives, PATIENCE_S)
+        assert all(line[0] in " +-@\\" for file in difference.files for line in file.lines.split("\n")[:-1])
         tree = root / "tree"
         tree.mkdir()
         with tarfile.open(root / "old.tar", errors="surrogateescape") as archive:
@@ -181,10 +208,3 @@ def test_git_makes_the_new_tree_of_the_old_with_the_difference(old, new, old_mod
             if path.is_file()
         }
         assert made == {name: (content, name in new_modes) for name, content in new.items()}
-
-
-@given(LINES, LINES, st.sampled_from(["", "\n"]))
-def test_lines_only_end_at_line_feeds(old, new, end):
-    difference = hunks("\n".join(old) + end, "\n".join(new), time.monotonic() + PATIENCE_S)
-    assert difference is not None
-    assert all(line[0] in " +-@\\" for line in difference.split("\n")[:-1])
