@@ -12,6 +12,7 @@ from pathlib import Path
 from types import ModuleType
 from typing import Any
 
+from domain.text.formats import KIB, MIB
 from worker.hardware.readings import Counters, Readings
 from worker.node.hardware import GpuReader, text
 
@@ -154,8 +155,6 @@ class Gpus:
         return xids
 
 
-MIB = 1024 * 1024
-KIB = 1024
 ALL_LINKS = 0xFFFFFFFF
 FAULTS = frozenset({"throttle_reasons", "ecc_uncorrected_errors"})
 """The levels from which faults are told."""
