@@ -1,31 +1,27 @@
 /** One chart card: title and current value, legend, plot and buttons. */
 
 import { el, icon, setAttribute, setText } from '../elements/elements.js';
-import { count, exact, isNumber, notFinite, number, range, timeSpan } from '../elements/numbers.js';
+import { change, count, exact, isNumber, notFinite, range } from '../elements/numbers.js';
+import { runColour } from '../elements/theme.js';
 import { Columns, repeatsOf } from '../live/series_store.js';
 import { sentenceOf } from '../server/request.js';
-import { fetchDetail, inside, refined } from './chart_detail.js';
-import { eventMarkers } from './chart_groups.js';
-import { drawable, firstAtLeast, flattened, stretches } from './chart_lines.js';
-import { createPlot, csvUrl, savePicture } from './chart_plot.js';
+import { refined } from './chart_detail.js';
+import { createPlot, placeOf, savePicture } from './chart_plot.js';
+import { baselineOf, changeAt, linesOf, nearest } from './drawn_lines.js';
 
 /** @typedef {import('./chart_groups.js').ChartSpec} ChartSpec */
 /** @typedef {import('./chart_groups.js').LineSpec} LineSpec */
 /** @typedef {import('./chart_lines.js').Flat} Flat */
+/** @typedef {import('./drawn_lines.js').Drawn} Drawn */
+/** @typedef {import('./drawn_lines.js').OriginsOf} OriginsOf */
 /** @typedef {{from: number, to: number}} Zoom */
-/**
- * A line that is drawn: `low` and `high` bound the band of a group.
- * @typedef {import('./chart_lines.js').Line & {flat: Flat, position: number, colour: string, isOld: boolean,
- *   low?: (number|null)[], high?: (number|null)[]}} Drawn
- * @typedef {{name: string, value: number|null}} Value
- * @typedef {(line: {run?: string}|null) => import('./chart_lines.js').Origins} OriginsOf
- */
+/** @typedef {{name: string, value: number|null}} Value */
 /**
  * What cards share.
- * @typedef {{connection: import('../live/live_connection.js').LiveConnection, uPlot: any, settings:
- *   {smoothing: number, xAxis: import('./chart_toolbar.js').XAxis, logY: boolean, older: boolean}, theme:
- *   import('../elements/theme.js').Theme, origins: () => (line: any) => import('./chart_lines.js').Origins,
- *   pointAt: (x: number|null, from: ChartCard) => void, changed: (card: ChartCard) => void}} Shared
+ * @typedef {{source: import('./run_source.js').Source, uPlot: any, theme: import('../elements/theme.js').Theme,
+ *   highlighted: string|null, highlight: (key: string|null) => void, pointAt: (x: number|null, from: ChartCard) =>
+ *   void, zoomTo: (zoom: Zoom|null, from: ChartCard) => void, changed: (card: ChartCard) => void}} Shared
+ * `highlighted`: the key of the line that is drawn before all others
  */
 
 const AXIS_WORDS = {
@@ -39,8 +35,6 @@ const AXIS_WORDS = {
 const HEIGHT_PX = 224;
 const WIDE_HEIGHT_PX = 416;
 const MOST_VALUES = 5;
-/** The lowest and the highest of every other pixel or so look like all points, and cost less to paint. */
-const PIXELS_A_BUCKET = 1.25;
 const FEW_POINTS = 40;
 /** An average over fewer points than this draws what is not there. */
 const FEWEST_SMOOTHED = 100;
@@ -56,7 +50,11 @@ export class ChartCard {
   _markers = [];
   /** @type {{chip: HTMLElement, value: HTMLElement}[]} */
   _chips = [];
+  /** The curve to which values are compared. @type {import('./group_lines.js').Curve|null} */
+  _base = null;
   _isTold = false;
+  _isPointed = false;
+  _isFocused = false;
   /** @type {import('./chart_toolbar.js').XAxis} */
   xAxis = 'step';
   /** Says that points share steps. */
@@ -107,7 +105,7 @@ export class ChartCard {
     this.shared = shared;
     this.isVisible = false;
     /** @type {Zoom|null} */
-    this._zoom = shared.connection.kept.get(`zoom ${spec.id}`) ?? null;
+    this._zoom = shared.source.zoomOf(spec.id);
     /** @type {Map<string, import('../live/series_store.js').Series>} */
     this._detail = new Map();
     /** @type {Set<string>} series whose finer points were asked for */
@@ -125,13 +123,15 @@ export class ChartCard {
     this.spec = spec;
     setText(this._title, spec.title);
     this.element.dataset.series = spec.lines.map((line) => line.name).join(' ');
-    setAttribute(this._csv, 'href', this._csvUrl());
+    const csv = this.shared.source.csvUrl?.(spec);
+    this._csv.hidden = csv === undefined;
+    setAttribute(this._csv, 'href', csv);
     this._buildLegend();
   }
 
   /** Name the section of the chart; '' where there is one alone. @param {string} title */
   setSection(title) {
-    setText(this._section, title);
+    setText(this._section, this.spec.legend ? '' : title);
   }
 
   /** @param {number} width of the plot, in CSS pixels */
@@ -150,38 +150,36 @@ export class ChartCard {
       plot.setSize({ width: this._width, height: this._height });
     }
     this._drawn = lines;
-    this._markers = this._findMarkers(lines, origins);
+    this._markers = this.shared.source.markers?.(lines, origins, this) ?? [];
     plot.setData(joined(this.shared.uPlot, lines), !zoom);
     if (zoom) plot.setScale('x', { min: zoom.from, max: zoom.to });
-    this._showValues();
-    if (zoom) this._refine(zoom);
+    this.showHighlighted();
+    if (zoom) void this._refine(zoom);
   }
 
   /** Steps that many points share say nothing about where these stand: then they stand in the order of logging. */
   _chooseAxis() {
     const before = this.xAxis;
-    const { store } = this.shared.connection;
-    const most = this.spec.lines
-      .flatMap(({ name }) => store.series.get(name) ?? [])
-      .map(repeatsOf)
-      .reduce((one, other) => (other.repeats > one.repeats ? other : one), { repeats: 0, logged: 0 });
-    const { xAxis } = this.shared.settings;
-    const isOrder = xAxis === 'step' && this._mayOrder && most.repeats > MANY_REPEATS * most.logged;
-    this.xAxis = isOrder ? 'order' : xAxis;
-    this._repeated = most.repeats
-      ? `${count(most.repeats)} of ${count(most.logged)} points repeat a step${isOrder ? ': in order of logging' : ''}`
+    const { sharesAxis, settings } = this.shared.source;
+    const { repeats, logged } = sharesAxis ? { repeats: 0, logged: 0 } : this._mostRepeats();
+    const isOrder = settings.xAxis === 'step' && repeats > MANY_REPEATS * logged;
+    this.xAxis = isOrder ? 'order' : settings.xAxis;
+    this._repeated = repeats
+      ? `${count(repeats)} of ${count(logged)} points repeat a step${isOrder ? ': in order of logging' : ''}`
       : '';
-    if (this._zoom && before !== this.xAxis && [before, this.xAxis].includes('order')) this.resetZoom();
+    if (before !== this.xAxis && [before, this.xAxis].includes('order')) this.resetZoom();
   }
 
-  /** Whether it may take another axis than the charts beside it. */
-  get _mayOrder() {
-    return true;
+  _mostRepeats() {
+    return this.spec.lines
+      .flatMap(({ name }) => this._storedOf(name) ?? [])
+      .map(repeatsOf)
+      .reduce((one, other) => (other.repeats > one.repeats ? other : one), { repeats: 0, logged: 0 });
   }
 
   /** @returns {OriginsOf} */
   _originsOf() {
-    return this.xAxis === 'order' ? () => 'order' : this.shared.origins();
+    return this.xAxis === 'order' ? () => 'order' : this.shared.source.origins();
   }
 
   /** Show the values at a position of the x axis, or the current ones. @param {number|null} x */
@@ -198,7 +196,60 @@ export class ChartCard {
 
   /** The pointer is at a position of the x axis; null when it left. @param {number|null} x */
   _pointed(x) {
+    // uPlot says so at each drawing, also where the pointer never was: then somebody else chose the line.
+    if (x === null && !this._isPointed) return;
+    this._isPointed = x !== null;
     this.shared.pointAt(x, this);
+    this.shared.highlight(x === null ? null : this._nearestKey());
+  }
+
+  /** The key of the line that passes nearest to the pointer; null where lines have none. */
+  _nearestKey() {
+    const plot = this._plot;
+    if (!plot) return null;
+    const { cursor, data } = plot;
+    let least = Infinity;
+    /** @type {string|null} */
+    let key = null;
+    this._drawn.forEach((line, index) => {
+      const at = this._plotted(index);
+      const value = data[at]?.[cursor.idxs?.[at] ?? -1];
+      if (value === null || value === undefined) return;
+      const away = Math.abs(plot.valToPos(value, 'y') - (cursor.top ?? 0));
+      if (away < least) [least, key] = [away, this._specOf(line).key ?? null];
+    });
+    return key;
+  }
+
+  /**
+   * The number of a line among uPlot's series: the first is the axis, a smoothed line has two, one with a
+   * band three.
+   * @param {number} index
+   */
+  _plotted(index) {
+    const before = this._drawn.slice(0, index).reduce((sum, line) => sum + (line.low ? 3 : line.smooth ? 2 : 1), 1);
+    return before + (this._drawn[index].smooth ? 1 : 0);
+  }
+
+  /** Draw the highlighted line before all others, and show its values. */
+  showHighlighted() {
+    this._showValues();
+    if (!this._plot || !this.isVisible) return;
+    const index = this._drawn.findIndex((line) => this._isHighlighted(line));
+    if (index < 0 && !this._isFocused) return;
+    this._isFocused = index >= 0;
+    this._plot.setSeries(index < 0 ? null : this._plotted(index), { focus: true }, false);
+  }
+
+  /** @param {Drawn} line */
+  _isHighlighted(line) {
+    const { highlighted } = this.shared;
+    return highlighted !== null && this._specOf(line).key === highlighted;
+  }
+
+  /** @param {Drawn} line */
+  _specOf(line) {
+    return this.spec.lines[line.position];
   }
 
   /** Colours, axis or lines changed: the plot is rebuilt at the next drawing. */
@@ -208,17 +259,16 @@ export class ChartCard {
   }
 
   resetZoom() {
-    this.shared.connection.kept.delete(`zoom ${this.spec.id}`);
-    this._show(null);
+    if (this._zoom) this.shared.zoomTo(null, this);
   }
 
   /** Show this part of the axis, or all of it. @param {Zoom|null} zoom */
-  _show(zoom) {
+  show(zoom) {
     this._zoom = zoom;
     this._detail.clear();
     this._asked.clear();
     this._reset.style.visibility = zoom ? '' : 'hidden';
-    this.showTrouble('');
+    setText(this._trouble, '');
     this.shared.changed(this);
   }
 
@@ -231,31 +281,29 @@ export class ChartCard {
     return this.element.classList.contains('wide') ? WIDE_HEIGHT_PX : HEIGHT_PX;
   }
 
+  /** Differences may be negative. */
   get _isLog() {
-    return this.shared.settings.logY;
+    return this.shared.source.settings.logY && !this.spec.isRelative;
   }
 
-  /** The curve as it is drawn. @param {Flat} flat */
-  _related(flat) {
-    return flat;
-  }
-
-  get _buckets() {
-    return this._width / PIXELS_A_BUCKET;
-  }
-
-  /** @returns {string|null} */
-  _csvUrl() {
-    return csvUrl(this.shared.connection.runId, this.spec.lines);
-  }
-
-  /** @param {import('./chart_groups.js').LineSpec} line */
-  _colour(line) {
-    const { palette } = this.shared.theme;
-    return palette[line.role % palette.length];
+  /** @param {LineSpec} line */
+  _colour({ role }) {
+    return runColour(role, this.shared.theme);
   }
 
   _buildLegend() {
+    const { legend, lines, title } = this.spec;
+    if (legend) {
+      setText(this._legend, legend.text);
+      setAttribute(this._legend, 'title', legend.title);
+    } else this._buildChips();
+    const named = legend
+      ? ` of ${this.shared.source.subject(this.spec)}`
+      : `: ${lines.map(({ name }) => name).join(', ')}`;
+    setAttribute(this.element, 'aria-label', title + named);
+  }
+
+  _buildChips() {
     this._chips = this.spec.lines.map((line) => {
       const value = el('b', {});
       const swatch = el('i', {});
@@ -264,11 +312,6 @@ export class ChartCard {
       return { chip, value };
     });
     this._legend.replaceChildren(...this._chips.map(({ chip }) => chip));
-    setAttribute(
-      this.element,
-      'aria-label',
-      `${this.spec.title}: ${this.spec.lines.map((line) => line.name).join(', ')}`,
-    );
   }
 
   /** Whether one of its lines has enough points to be smoothed. */
@@ -278,49 +321,38 @@ export class ChartCard {
 
   /** @param {LineSpec} line */
   _isSmoothed(line) {
-    const series = this.shared.connection.store.series.get(line.name);
+    const series = this._storedOf(line.name);
     return Boolean(line.smooth && series && countOf(series) >= FEWEST_SMOOTHED);
+  }
+
+  /** @param {string} name */
+  _storedOf(name) {
+    return this.shared.source.connection.store.series.get(name);
   }
 
   /** What is known of a series, as fine as it was loaded. @param {string} name */
   _seriesOf(name) {
-    const series = this.shared.connection.store.series.get(name);
+    const series = this._storedOf(name);
     const detail = this._detail.get(name);
     return series && detail ? refined(series, detail) : series;
   }
 
-  /**
-   * The lines to draw: one per series, and one per series for points that newer attempts replaced.
-   * @param {OriginsOf} origins
-   * @returns {Drawn[]}
-   */
+  /** The lines to draw. @param {OriginsOf} origins @returns {Drawn[]} */
   _lines(origins) {
-    const { settings } = this.shared;
-    const lines = [];
-    for (const [position, line] of this.spec.lines.entries()) {
-      const series = this._seriesOf(line.name);
-      if (!series) continue;
-      const parts = stretches(series.attempts);
-      const how = {
-        buckets: this._buckets,
-        weight: this._isSmoothed(line) ? settings.smoothing : 0,
-        onlyPositive: this._isLog,
-      };
-      const colour = this._colour(line);
-      const flat = this._related(flattened(parts, origins(line)));
-      lines.push({ ...drawable(flat, this._zoom, how), flat, position, colour, isOld: false });
-      if (settings.older && (parts.length > 1 || parts.some((part) => part.replaced))) {
-        const old = flattened(parts, origins(line), true);
-        lines.push({
-          ...drawable(old, this._zoom, { ...how, weight: 0 }),
-          flat: old,
-          position,
-          colour,
-          isOld: true,
-        });
-      }
-    }
-    return lines;
+    /** @param {string} name */
+    const seriesOf = (name) => this._seriesOf(name);
+    this._base = baselineOf(this.spec, seriesOf, origins);
+    return linesOf(this.spec, {
+      ...this.shared.source.settings,
+      isLog: this._isLog,
+      zoom: this._zoom,
+      width: this._width,
+      base: this._base,
+      origins,
+      seriesOf,
+      colourOf: (line) => this._colour(line),
+      isSmoothed: (line) => this._isSmoothed(line),
+    });
   }
 
   /** The plot for such lines, which is kept where they look as before. @param {Drawn[]} lines */
@@ -348,7 +380,7 @@ export class ChartCard {
       onCursor: (x) => {
         if (!this._isTold) this._pointed(x);
       },
-      onZoom: (from, to) => this._zoomTo(from, to),
+      onZoom: (from, to) => this.shared.zoomTo({ from, to }, this),
       onReset: () => this.resetZoom(),
     }));
   }
@@ -372,66 +404,76 @@ export class ChartCard {
     ];
   }
 
-  /** @param {Drawn[]} lines @param {OriginsOf} origins @returns {import('./chart_plot.js').Marker[]} */
-  _findMarkers(lines, origins) {
-    const boundaries = lines.flatMap((line) => line.boundaries);
-    /** @type {Map<number, number>} */
-    const attempts = new Map(boundaries.map(([at, attempt]) => [attempt, at]));
-    /** @type {{attempt: number, text: string}[]} */
-    const changes = this.shared.connection.run?.attempt_changes ?? [];
-    const sentences = new Map(changes.map(({ attempt, text }) => [attempt, text]));
-    /** @type {import('./chart_plot.js').Marker[]} */
-    const markers = [...attempts].map(([attempt, at]) => ({
-      at,
-      text: sentences.get(attempt) ?? `attempt ${attempt}`,
-      short: String(attempt),
-      warns: false,
-    }));
-    const isOrder = this.xAxis === 'order';
-    if (!isOrder) markers.push(...eventMarkers(this.shared.connection.store.series.values(), origins(null)));
-    for (const line of lines) {
-      const { x, y, count: points } = line.flat;
-      if (line.isOld || !points || Number.isFinite(y[points - 1])) continue;
-      let first = points - 1;
-      while (first > 0 && Object.is(y[first - 1], y[points - 1])) first -= 1;
-      const { notFiniteSince } = this._last(line);
-      const at = this.xAxis === 'step' ? (notFiniteSince ?? x[first]) : x[first];
-      markers.push({
-        at,
-        text: notFinite(y[points - 1], notFiniteSince),
-        short: number(y[points - 1]),
-        warns: true,
-      });
-    }
-    return markers;
+  _showValues() {
+    const main = this._drawn.filter((line) => !line.isOld);
+    const highlighted = main.find((line) => line.flat.count && this._isHighlighted(line));
+    if (highlighted) this._showLine(highlighted);
+    else this._showAll(main);
   }
 
-  _showValues() {
+  /** @param {Drawn} line */
+  _showLine(line) {
+    const { flat } = line;
+    const [at, name] = [this._indexOf(flat), this._nameOf(line)];
+    setText(this._value, this.spec.format(flat.y[at], 4));
+    setAttribute(this._value, 'title', `${name} = ${exact(flat.y[at])}`);
+    setText(this._note, `${name}, ${placeOf(flat.x[at], this.xAxis)}${this._beside(line, at)}`);
+    this._note.classList.remove('warns');
+  }
+
+  /**
+   * By how much a value differs from the baseline's at the same place, in words.
+   * @param {Drawn} line
+   * @param {number} at
+   */
+  _beside(line, at) {
+    const { baseline, isGrouped, isRelative } = this.spec;
+    const isBaseline = !isGrouped && this._specOf(line).run === baseline?.run;
+    const percent = isRelative || isBaseline ? null : changeAt(this._base, line.flat.x[at], line.flat.y[at]);
+    return percent === null ? '' : `, ${change(percent)} to baseline`;
+  }
+
+  /** @param {Drawn[]} main */
+  _showAll(main) {
     const isNewest = this._pointedAt === null;
-    const main = this._drawn.filter((line) => !line.isOld);
     const { format } = this.spec;
-    let [warning, position] = ['', ''];
+    let position = '';
     /** @type {Value[]} */
     const values = [];
     for (const line of main) {
       const index = this._indexOf(line.flat);
       const value = index < 0 ? null : line.flat.y[index];
-      const chip = this._chips[line.position];
-      const spec = this.spec.lines[line.position];
+      const [chip, name] = [this._chips[line.position], this._nameOf(line)];
       const hasValue = main.length > 1 && main.length <= MOST_VALUES;
       const where = isNewest || index < 0 ? '' : placeOf(line.flat.x[index], this.xAxis);
       position ||= where;
       // Lines that log at different steps have their nearest points at different steps.
       const elsewhere = where === position ? '' : ` (${where})`;
-      setText(chip.value, value === null || !hasValue ? '' : format(value) + elsewhere);
-      setAttribute(chip.chip, 'title', `${spec.name} = ${exact(value)}${where && `, ${where}`}`);
-      values.push({ name: spec.name, value });
-      const { lastValue, notFiniteSince, lastNumber } = this._last(line);
-      warning ||= notFinite(lastValue, notFiniteSince, lastNumber, format);
+      if (chip) {
+        setText(chip.value, value === null || !hasValue ? '' : format(value) + elsewhere);
+        setAttribute(chip.chip, 'title', `${name} = ${exact(value)}${where && `, ${where}`}`);
+      }
+      values.push({ name, value });
     }
     this._showMain(values);
+    const warning = this._warning(main);
     setText(this._note, position || warning || this._repeated);
     this._note.classList.toggle('warns', !position && warning !== '');
+  }
+
+  /**
+   * The first line that ended as something that is no number; or that there is nothing to compare with.
+   * @param {Drawn[]} lines
+   */
+  _warning(lines) {
+    const { format, isRelative, isSpan } = this.spec;
+    if (isRelative) return this._base ? '' : 'The baseline has no values here';
+    for (const line of lines) {
+      const { lastValue, notFiniteSince, lastNumber } = this.last(line);
+      const text = notFinite(lastValue, notFiniteSince, lastNumber, format);
+      if (text) return isSpan ? `${this._specOf(line).label}: ${text}` : text;
+    }
+    return '';
   }
 
   /** The point whose value is shown: at the pointer, else the newest. @param {Flat} flat */
@@ -440,8 +482,8 @@ export class ChartCard {
   }
 
   /** The newest points of a line's series. @param {Drawn} line */
-  _last(line) {
-    const series = this.shared.connection.store.series.get(this.spec.lines[line.position].name);
+  last(line) {
+    const series = this._storedOf(this._specOf(line).name);
     return series?.attempts.get(Math.max(...series.attempts.keys())) ?? new Columns();
   }
 
@@ -459,59 +501,36 @@ export class ChartCard {
       const [least, most] = [finite[0], finite[finite.length - 1]];
       setText(this._value, range(least.value, most.value, format));
       setAttribute(this._value, 'title', `${valueText(least)}\n${valueText(most)}`);
-    } else if (values.length) {
-      setText(this._value, values[0].value === null ? '' : format(values[0].value, 4));
-      setAttribute(this._value, 'title', valueText(values[0]));
+    } else {
+      const [shown] = isSpan && finite.length ? finite : values;
+      const value = shown?.value ?? null;
+      setText(this._value, value === null ? '' : format(value, 4));
+      setAttribute(this._value, 'title', shown && valueText(shown));
     }
   }
 
-  /** The chart's run, for the title of a picture. */
-  get _subject() {
-    const { connection } = this.shared;
-    return connection.run?.name || connection.runId;
+  /** What a line is called: where it has a key, by its label. @param {Drawn} line */
+  _nameOf(line) {
+    const { key, label, name } = this._specOf(line);
+    return key === undefined ? name : label;
   }
 
-  /** @param {Drawn} line */
-  _labelOf(line) {
-    return this.spec.lines[line.position].name;
-  }
-
-  /** Say below the title why something is missing; '' when nothing is. @param {string} sentence */
-  showTrouble(sentence) {
-    setText(this._trouble, sentence);
-  }
-
-  /** @param {number} from @param {number} to */
-  _zoomTo(from, to) {
-    this.shared.connection.kept.set(`zoom ${this.spec.id}`, { from, to });
-    this._show({ from, to });
-  }
-
-  /** Ask once for finer points of what is drawn. @param {Zoom} zoom */
-  _refine(zoom) {
-    const drawn = new Set(this._drawn.map(({ position }) => this.spec.lines[position]));
+  /** Load finer points of what is drawn, once. @param {Zoom} zoom */
+  async _refine(zoom) {
     // Finer points of some steps would have no place in the order of all.
-    const lines = this.xAxis === 'order' ? [] : [...drawn].filter(({ name }) => !this._asked.has(name));
+    if (this.xAxis === 'order') return;
+    const lines = [...new Set(this._drawn.map((line) => this._specOf(line)))].filter(
+      ({ name }) => !this._asked.has(name),
+    );
     for (const { name } of lines) this._asked.add(name);
-    if (lines.length) void this._loadDetail(zoom, lines);
-  }
-
-  /** Load finer points of the part that is shown. @param {Zoom} zoom @param {LineSpec[]} lines */
-  async _loadDetail(zoom, lines) {
-    const { connection } = this.shared;
-    const origins = this._originsOf()(null);
-    for (const { name } of lines) {
-      const series = connection.store.series.get(name);
-      const steps = series && inside(series, zoom, origins);
-      if (!series || !steps?.mayHaveMore) continue;
-      try {
-        const detail = await fetchDetail(connection.runId, series, steps);
+    try {
+      for await (const found of this.shared.source.details(lines, zoom)) {
         if (this._zoom !== zoom) return;
-        this._detail.set(name, detail);
+        for (const [name, series] of found) this._detail.set(name, series);
         this.shared.changed(this);
-      } catch (error) {
-        if (this._zoom === zoom) this.showTrouble(`Finer points could not be read. ${sentenceOf(error)}`);
       }
+    } catch (error) {
+      if (this._zoom === zoom) setText(this._trouble, `Finer points could not be read. ${sentenceOf(error)}`);
     }
   }
 
@@ -524,14 +543,14 @@ export class ChartCard {
   _savePicture() {
     const { theme } = this.shared;
     if (!this._plot) return;
-    const name = this._subject;
+    const name = this.shared.source.subject(this.spec);
     void savePicture(this._plot.ctx.canvas, {
       title: this.spec.title,
       subtitle: `${name} · ${AXIS_WORDS[this.xAxis]}`,
       legend: this._drawn
         .filter((line) => !line.isOld)
         .map((line) => ({
-          label: this._labelOf(line),
+          label: this._nameOf(line),
           value: line.flat.count ? this.spec.format(line.flat.y[line.flat.count - 1]) : '',
           colour: line.colour,
         })),
@@ -557,30 +576,6 @@ function joined(uPlot, lines) {
   ]);
   if (tables.length === 0) return [[]];
   return tables.length === 1 ? tables[0] : uPlot.join(tables);
-}
-
-/**
- * @param {Flat} flat
- * @param {number} at
- * @returns {number} the index of the nearest point; -1 where there is none
- */
-export function nearest(flat, at) {
-  if (!flat.count) return -1;
-  const after = Math.min(flat.count - 1, firstAtLeast(flat.x, flat.count, at));
-  return after > 0 && at - flat.x[after - 1] < flat.x[after] - at ? after - 1 : after;
-}
-
-/**
- * The place of a point that was logged, in words.
- * @param {number} x
- * @param {import('./chart_toolbar.js').XAxis} xAxis
- */
-export function placeOf(x, xAxis) {
-  if (xAxis === 'wall') return new Date(x * 1000).toLocaleString();
-  if (xAxis === 'samples') return `${count(Math.round(x))} samples`;
-  if (xAxis === 'order') return `point ${count(Math.round(x) + 1)}`;
-  if (xAxis === 'epoch') return `epoch ${number(x, 4)}`;
-  return xAxis === 'time' ? timeSpan(x) : `step ${count(x)}`;
 }
 
 /** @param {import('../live/series_store.js').Series} series */

@@ -7,11 +7,13 @@ import { learningRate, number, size, timeSpan } from '../elements/numbers.js';
 import { flattened, stretches } from './chart_lines.js';
 
 /**
- * @typedef {{name: string, label: string, role: number, smooth: boolean, run?: string}} LineSpec `role`
- *   chooses the colour
- * @typedef {{id: string, title: string, group: string, rank: number, isSpan: boolean, unit?: string, lines:
- *   LineSpec[],
- *   format: (value: number, digits?: number) => string}} ChartSpec
+ * @typedef {{name: string, label: string, role: number, smooth: boolean, run?: string, key?: string}} LineSpec
+ * `role` chooses the colour; `key` tells runs, or groups of them, apart
+ * @typedef {{id: string, title: string, group: string, rank: number, isSpan: boolean, lines: LineSpec[],
+ *   format: (value: number, digits?: number) => string, isGrouped?: boolean, isRelative?: boolean, baseline?: {name:
+ *   string, run: string}|null, legend?: {text: string, title: string}}} ChartSpec
+ * `isGrouped`: the mean of the lines of each key is drawn; `isRelative`: the difference to the baseline; `legend`:
+ * what stands in its place where all charts share one
  * A series as part of a chart.
  * @typedef {{base: string, label: string, role: number, smooth: boolean, id: string, chart: ChartSpec}} Part
  * @typedef {{base: RegExp, title: string|null, format?: ChartSpec['format'], smooth?: boolean}} Known

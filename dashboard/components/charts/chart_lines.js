@@ -107,6 +107,23 @@ export function stretches(attempts) {
 }
 
 /**
+ * First and last wall time of each attempt.
+ * @param {Iterable<{attempts: Map<number, Columns>}>} series
+ */
+export function spansOf(series) {
+  /** @type {Map<number, [number, number]>} */
+  const spans = new Map();
+  for (const { attempts } of series) {
+    for (const [attempt, { count, wall }] of attempts) {
+      if (!count) continue;
+      const [first, last] = spans.get(attempt) ?? [Infinity, -Infinity];
+      spans.set(attempt, [Math.min(first, wall[0]), Math.max(last, wall[count - 1])]);
+    }
+  }
+  return spans;
+}
+
+/**
  * Seconds of training at a wall time: pauses between attempts do not count.
  * @param {Map<number, [number, number]>} spans first and last wall time by attempt
  * @returns {Map<number, number>} what to subtract from a wall time, by attempt

@@ -1,9 +1,8 @@
 /**
- * One uPlot: its axes, its lines and what is drawn over them; and the ways to take it away, as a picture with its title
- * or as the link to its points.
+ * One uPlot: its axes, its lines and what is drawn over them; and the way to take it away, as a picture with its title.
  */
 
-import { number, timeSpan } from '../elements/numbers.js';
+import { count, number, timeSpan } from '../elements/numbers.js';
 import { faded } from '../elements/theme.js';
 import { apiUrl } from '../server/request.js';
 
@@ -403,14 +402,16 @@ function fillWords(ctx, text, { x, y, width }, colour, theme) {
 }
 
 /**
- * @param {string} runId
- * @param {{name: string}[]} lines
- * @returns {string} the address of the series' points as CSV
+ * The place of a point that was logged, in words.
+ * @param {number} x
+ * @param {import('./chart_toolbar.js').XAxis} xAxis
  */
-export function csvUrl(runId, lines) {
-  const query = new URLSearchParams(lines.map((line) => ['name', line.name]));
-  query.set('source', 'all');
-  return apiUrl(`api/runs/${encodeURIComponent(runId)}/metrics.csv?${query}`);
+export function placeOf(x, xAxis) {
+  if (xAxis === 'wall') return new Date(x * 1000).toLocaleString();
+  if (xAxis === 'samples') return `${count(Math.round(x))} samples`;
+  if (xAxis === 'order') return `point ${count(Math.round(x) + 1)}`;
+  if (xAxis === 'epoch') return `epoch ${number(x, 4)}`;
+  return xAxis === 'time' ? timeSpan(x) : `step ${count(x)}`;
 }
 
 /**

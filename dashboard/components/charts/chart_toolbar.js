@@ -39,8 +39,9 @@ export function loadSettings() {
  * @param {{onFilter: (query: string) => void, onStructure: () => void, onOlder: () => void, onSmoothing: ()
  *   => void}} listeners
  * @param {[string, string, string][]} axes value, text, explanation
+ * @param {string} query what is looked for at first
  */
-export function createToolbar(settings, listeners, axes = AXES) {
+export function createToolbar(settings, listeners, axes = AXES, query = '') {
   const restructured = () => {
     remember(settings);
     listeners.onStructure();
@@ -60,13 +61,11 @@ export function createToolbar(settings, listeners, axes = AXES) {
     listeners.onSmoothing();
   });
   const status = el('span', { class: 'status', role: 'status' });
-  const trouble = el('span', { class: 'status', role: 'status' });
   const element = el(
     'div',
     { class: 'toolbar' },
-    filterBox(listeners.onFilter),
+    filterBox(query, listeners.onFilter),
     status,
-    trouble,
     el('span', { class: 'space' }),
     smoothing,
     choice('Horizontal axis', axes, settings.xAxis, (value) => {
@@ -93,18 +92,15 @@ export function createToolbar(settings, listeners, axes = AXES) {
     showStatus: (value) => {
       setText(status, STATUS_TEXT[value] ?? '');
     },
-    /** What a choice in the bar could not bring; '' when nothing is missing. @param {string} sentence */
-    showTrouble: (sentence) => {
-      setText(trouble, sentence);
-    },
   };
 }
 
-/** @param {(query: string) => void} onFilter */
-function filterBox(onFilter) {
+/** @param {string} query @param {(query: string) => void} onFilter */
+function filterBox(query, onFilter) {
   const input = el('input', {
     type: 'search',
     placeholder: 'Filter charts',
+    value: query,
     'aria-label': 'Filter charts by name',
   });
   input.addEventListener('input', () => onFilter(input.value.trim()));

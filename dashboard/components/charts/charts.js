@@ -1,36 +1,26 @@
-/** All series as cards, two in a row, drawn as points arrive: of one run here, of several in compare/. */
+/** All series of a source as cards, two in a row, drawn as points arrive. */
 
 import { connecting, el, keepChildren, mountOnce, setText } from '../elements/elements.js';
 import { readTheme, watchTheme } from '../elements/theme.js';
-import { connect, emptySentence } from '../live/live_connection.js';
+import { connect } from '../live/live_connection.js';
 import { ChartCard } from './chart_card.js';
-import { chartsFor, isEvent, matches } from './chart_groups.js';
-import { timeOrigins } from './chart_lines.js';
+import { isEvent, matches } from './chart_groups.js';
 import { loadPlotLibrary } from './chart_plot.js';
 import { ChartSections } from './chart_sections.js';
-import { createToolbar, loadSettings } from './chart_toolbar.js';
+import { createToolbar } from './chart_toolbar.js';
+import { RunSource } from './run_source.js';
 
 /** After drawing, this many times its cost belongs to others; but nobody waits longer than can be seen. */
 const PAUSE_PER_COST = 6;
 const LONGEST_PAUSE_MS = 100;
 
 /** @param {import('../elements/elements.js').Component} component */
-export const mount = (component) => mountOnce(component, (first) => new Charts(first).begin());
+export const mount = (component) =>
+  mountOnce(component, (first) => new Charts(first.parentElement, new RunSource(connect(first.data.run_id))));
 
 /** @typedef {import('./chart_groups.js').ChartSpec} ChartSpec */
 
 export class Charts {
-  settings = this._loadSettings();
-  _toolbar = createToolbar(
-    this.settings,
-    {
-      onFilter: (query) => this._filter(query),
-      onStructure: () => this._restructured(),
-      onOlder: () => this._redrawAll(),
-      onSmoothing: () => this._smoothed(),
-    },
-    this._axes(),
-  );
   _grid = el('div', { class: 'grid' });
   _empty = el('p', { class: 'empty', role: 'status' }, connecting());
   _visibility = new IntersectionObserver((entries) => this._seen(entries), { rootMargin: '120px' });
@@ -48,44 +38,77 @@ export class Charts {
   _placed = [];
 
   /**
-   * @param {import('../elements/elements.js').Component} component
-   * @param {any} connection where series come from
+   * @param {HTMLElement|ShadowRoot} parent
+   * @param {import('./run_source.js').Source} source
    */
-  constructor(component, connection = connect(component.data.run_id)) {
-    this._connection = connection;
+  constructor(parent, source) {
+    this._source = source;
+    this._connection = source.connection;
+    this._query = source.query ?? '';
+    this._axis = source.settings.xAxis;
+    this._toolbar = createToolbar(
+      source.settings,
+      {
+        onFilter: (query) => this._filter(query),
+        onStructure: () => this._restructured(),
+        onOlder: () => this.redraw(),
+        onSmoothing: () => this._settingsChanged(),
+      },
+      source.axes,
+      this._query,
+    );
+    this._toolbar.element.append(...(source.choices ?? []));
     /** @type {Map<string, ChartCard>} */
     this._cards = new Map();
     /** @type {Map<string, ChartCard[]>} */
     this._cardsOf = new Map();
     /** @type {Set<ChartCard>} */
     this._dirty = new Set();
-    this._query = '';
     this._notBefore = 0;
     this._sections = new ChartSections(this._connection.kept, () => this._arrange());
-    this._root = el('div', { class: 'charts' }, this._toolbar.element, this._sections.element, this._empty, this._grid);
-    component.parentElement.append(this._root);
+    this._root = el(
+      'div',
+      { class: 'charts' },
+      this._toolbar.element,
+      this._sections.element,
+      ...(source.notes ?? []),
+      this._empty,
+      this._grid,
+    );
+    parent.append(this._root);
     /** @type {import('./chart_card.js').Shared} */
     this._shared = {
-      connection: this._connection,
+      source,
       uPlot: null,
-      settings: this.settings,
       theme: readTheme(this._root),
-      origins: () => this._originsNow(),
+      highlighted: null,
+      highlight: (key) => this.highlight(key),
       pointAt: (x, from) => this._pointAt(x, from),
+      zoomTo: (zoom, from) => this._zoomTo(zoom, from),
       changed: (card) => this._mark([card]),
     };
-  }
-
-  /** Draw what there is and what follows. */
-  begin() {
     this._watch();
     this._arrange();
     void this._loadLibrary();
-    return this;
   }
 
-  _loadSettings() {
-    return loadSettings();
+  /** Draw a line before all others, in every chart; null for none. @param {string|null} key */
+  highlight(key) {
+    if (key === this._shared.highlighted) return;
+    this._shared.highlighted = key;
+    for (const card of this._cards.values()) card.showHighlighted();
+    this._source.highlighted?.(key);
+  }
+
+  /** The source has other charts now, or other lines in them. */
+  rebuild() {
+    this._arrange();
+    for (const card of this._cards.values()) card.invalidate();
+    this.redraw();
+  }
+
+  redraw() {
+    this._mark(this._cards.values());
   }
 
   /** Streamlit called again: the theme may be another. */
@@ -103,27 +126,29 @@ export class Charts {
     this._connection.release();
   }
 
-  /**
-   * The choices of the horizontal axis; undefined for those of one run.
-   * @returns {[string, string, string][]|undefined}
-   */
-  _axes() {
-    return undefined;
-  }
-
-  /** Another axis was chosen. */
+  /** Another axis was chosen: a part of one is no part of another. */
   _restructured() {
-    this._redrawAll();
+    if (this._axis !== this._source.settings.xAxis) for (const card of this._cards.values()) card.resetZoom();
+    this._axis = this._source.settings.xAxis;
+    this._settingsChanged();
   }
 
-  _smoothed() {
-    this._redrawAll();
+  _settingsChanged() {
+    this._source.settingsChanged?.();
+    this.redraw();
   }
 
   /** @param {string} query */
   _filter(query) {
     this._query = query;
+    this._source.filtered?.(query);
     this._arrange();
+  }
+
+  /** @param {import('./chart_card.js').Zoom|null} zoom @param {ChartCard} from */
+  _zoomTo(zoom, from) {
+    this._source.keepZoom(from.spec.id, zoom);
+    for (const card of this._source.sharesAxis ? this._cards.values() : [from]) card.show(zoom);
   }
 
   _watch() {
@@ -166,7 +191,7 @@ export class Charts {
   /** Redraw the markers of attempts, which may have become known only now. */
   _runChanged() {
     const marks = JSON.stringify(this._connection.run?.attempt_changes ?? []);
-    if (marks !== this._marks) this._redrawAll();
+    if (marks !== this._marks) this.redraw();
     this._marks = marks;
     this._showEmpty();
   }
@@ -178,7 +203,7 @@ export class Charts {
 
   /** Put the cards that belong on the page there, in order; those that are there stay as they are. */
   _arrange() {
-    const specs = this._specs();
+    const specs = this._source.specs();
     this._attempts = this._countAttempts();
     this._showOlder();
     this._cardsOf.clear();
@@ -190,24 +215,15 @@ export class Charts {
     }
     for (const id of removed) this._remove(id);
     this._place(specs.filter((spec) => matches(spec, this._query)));
+    this._source.arranged?.();
     this._showEmpty();
-  }
-
-  /** @returns {import('./chart_groups.js').ChartSpec[]} in the order they are shown */
-  _specs() {
-    return chartsFor([...this._connection.sources].map(([name, source]) => ({ name, source })));
-  }
-
-  /** @param {ChartSpec} spec @returns {ChartCard} */
-  _newCard(spec) {
-    return new ChartCard(spec, this._shared);
   }
 
   /** @param {ChartSpec} spec */
   _cardFor(spec) {
     let card = this._cards.get(spec.id);
     if (!card) {
-      card = this._newCard(spec);
+      card = new ChartCard(spec, this._shared);
       this._cards.set(spec.id, card);
       this._visibility.observe(card.element);
       this._sizes.observe(card.element);
@@ -294,15 +310,11 @@ export class Charts {
     this._schedule();
   }
 
-  _redrawAll() {
-    this._mark(this._cards.values());
-  }
-
   /** @param {import('../elements/theme.js').Theme} theme */
   _setTheme(theme) {
     this._shared.theme = theme;
     for (const card of this._cards.values()) card.invalidate();
-    this._redrawAll();
+    this.redraw();
   }
 
   /** The next frame draws, unless drawing has lately taken more than its share of the time. */
@@ -342,39 +354,13 @@ export class Charts {
       if (card.isVisible || x === null) card.pointAt(card.xAxis === from.xAxis ? x : null);
   }
 
-  /**
-   * What to subtract from wall times, by line and attempt; null where steps are the axis.
-   * @returns {import('./chart_card.js').OriginsOf}
-   */
-  _originsNow() {
-    const origins = this.settings.xAxis === 'time' ? this._origins() : null;
-    return () => origins;
-  }
-
-  /** @returns {Map<number, number>} */
-  _origins() {
-    const spans = new Map();
-    for (const { attempts } of this._connection.store.series.values()) {
-      for (const [attempt, columns] of attempts) {
-        if (!columns.count) continue;
-        const [first, last] = spans.get(attempt) ?? [Infinity, -Infinity];
-        spans.set(attempt, [Math.min(first, columns.wall[0]), Math.max(last, columns.wall[columns.count - 1])]);
-      }
-    }
-    return timeOrigins(spans);
-  }
-
   _countAttempts() {
-    return this._connection.store.attempts().length;
+    return this._source.attempts?.() ?? 0;
   }
 
   _showStatus() {
     this._toolbar.showStatus(this._connection.status);
     this._showEmpty();
-  }
-
-  _emptySentence() {
-    return emptySentence(this._connection);
   }
 
   _showEmpty() {
@@ -385,7 +371,7 @@ export class Charts {
         ? ''
         : this._query && this._cards.size
           ? `No chart has “${this._query}” in its name.`
-          : this._emptySentence());
+          : this._source.emptySentence());
     this._empty.hidden = sentence === '';
     setText(this._empty, sentence);
     // Its place is kept: what comes below must not move when it appears.

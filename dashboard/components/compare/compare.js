@@ -36,19 +36,18 @@ class Compare {
     component.parentElement.append(this._root);
     this._theme = readTheme(this._root);
     this._showLegend();
-    this._live = new ComparedCharts({ data: {}, parentElement: this._charts }, this._comparison).begin();
-    this._comparison.highlighted = (run) => this._showHighlighted(run);
+    this._live = new ComparedCharts(this._charts, this._comparison, (run) => this._showHighlighted(run));
     this._plots = new FieldPlots(this._root, {
       runs: this._runs,
       theme: () => this._theme,
       itemOf: (run) => this._comparison.itemOf(run),
       isHidden: (run) => this._comparison.hidden.has(run),
-      onPoint: (key) => this._live.highlight(key),
+      onPoint: (key) => this._live.charts.highlight(key),
     });
     this._table = new CompareTable(this._root, this._runs, {
       theme: () => this._theme,
       colourOf: (run) => this._comparison.colours.get(run) ?? 0,
-      onPoint: (run) => this._live.highlight(run),
+      onPoint: (run) => this._live.charts.highlight(run),
       onMissing: (run) => this._showState(run, 'deleted'),
       onGroups: (groups) => this._regroup(groups),
       onDocument: (document) => this._showFields(document),
@@ -68,7 +67,7 @@ class Compare {
   }
 
   refresh() {
-    this._live.refresh();
+    this._live.charts.refresh();
     this._paint();
   }
 
@@ -76,7 +75,7 @@ class Compare {
     for (const end of this._endings) end();
     this._table.destroy();
     this._plots.destroy();
-    this._live.destroy();
+    this._live.charts.destroy();
     this._root.remove();
   }
 
@@ -102,7 +101,8 @@ class Compare {
     this._comparison.groups = groups;
     this._showLegend();
     this._paint();
-    this._live.regroup();
+    this._live.charts.highlight(null);
+    this._live.charts.rebuild();
   }
 
   _showLegend() {
@@ -132,10 +132,10 @@ class Compare {
           '\n',
         ),
         onclick: () => this._toggle(runs),
-        onpointerenter: () => this._live.highlight(key),
-        onpointerleave: () => this._live.highlight(null),
-        onfocus: () => this._live.highlight(key),
-        onblur: () => this._live.highlight(null),
+        onpointerenter: () => this._live.charts.highlight(key),
+        onpointerleave: () => this._live.charts.highlight(null),
+        onfocus: () => this._live.charts.highlight(key),
+        onblur: () => this._live.charts.highlight(null),
       },
       swatch,
       el('span', { text: label }),
@@ -167,7 +167,7 @@ class Compare {
     choose({ hide: [...hidden].join(',') });
     for (const { runs, item } of this._items)
       setAttribute(item, 'aria-pressed', String(runs.some((id) => !hidden.has(id))));
-    this._live.rearrange();
+    this._live.charts.rebuild();
     this._plots.draw();
   }
 

@@ -2,21 +2,24 @@
 
 import { inside } from '../charts/chart_detail.js';
 import { byOrder, chartsFor } from '../charts/chart_groups.js';
-import { timeOrigins } from '../charts/chart_lines.js';
+import { spansOf, timeOrigins } from '../charts/chart_lines.js';
 import { loadSettings } from '../charts/chart_toolbar.js';
 import { Charts } from '../charts/charts.js';
 import { choose, chosen } from '../elements/address.js';
 import { el, setAttribute, setText, toggle } from '../elements/elements.js';
-import { change } from '../elements/numbers.js';
-import { sentenceOf } from '../server/request.js';
-import { ComparedCard } from './compared_card.js';
+import { change, plural } from '../elements/numbers.js';
+import { emptySentence } from '../live/live_connection.js';
 import { keyOf, nameOf, runOf } from './comparison.js';
-import { EPOCH_NAMES, epochAxis, samplesAxis } from './run_lines.js';
+import { EPOCH_NAMES, epochAxis, samplesAxis } from './run_axes.js';
 
-/** @typedef {import('./compared_card.js').Zoom} Zoom */
+/** @typedef {import('../charts/chart_card.js').Zoom} Zoom */
+/** @typedef {import('../charts/chart_groups.js').ChartSpec} ChartSpec */
+/** @typedef {import('../charts/chart_groups.js').LineSpec} LineSpec */
+/** @typedef {import('../charts/drawn_lines.js').OriginsOf} OriginsOf */
+/** @typedef {import('../charts/run_source.js').Source} Source */
 /** @typedef {import('./comparison.js').ComparedRun} ComparedRun */
 
-/** @type {[string, string, string][]} */
+/** @type {[import('../charts/chart_toolbar.js').XAxis, string, string][]} */
 const AXES = [
   ['step', 'Step', 'Optimizer steps'],
   ['samples', 'Samples', 'Samples seen: each step counts the global batch of its attempt'],
@@ -27,239 +30,126 @@ const AXES = [
 const WALL = new Map();
 const NOWHERE = () => NaN;
 const MOST_NAMES = 5;
+const UNKNOWN = {
+  samples: 'Samples are not known where the script sets its own batch size',
+  epoch: 'Epochs are not known where the script logs no series “epoch”',
+};
 
-export class ComparedCharts extends Charts {
-  /** @type {string|null} */
-  _highlighted = null;
+/** @implements {Source} */
+export class ComparedCharts {
+  axes = AXES;
+  sharesAxis = true;
+  settings = settingsFrom(loadSettings());
+  query = chosen('q') ?? '';
   _zoom = zoomFrom();
   _isRelative = chosen('relative') === '1';
   _relative = toggle('% of baseline', '', this._isRelative, (on) => {
     this._isRelative = on;
-    this._relate();
+    choose({ relative: on ? '1' : null });
+    this.charts.rebuild();
   });
   _unknown = el('p', { class: 'unknown-axis', role: 'status', hidden: true });
-  _firstAxis = this.settings.xAxis;
+  choices = [this._relative];
+  notes = [this._unknown];
 
   /**
-   * @param {import('../elements/elements.js').Component} component
+   * @param {HTMLElement} parent
    * @param {import('./comparison.js').Comparison} comparison
+   * @param {(key: string|null) => void} highlighted is told which run or group the pointer is at
    */
-  constructor(component, comparison) {
-    super(component, comparison);
-    this._comparison = comparison;
-    this._endings.push(comparison.on('batches', () => this._redrawAll()));
+  constructor(parent, comparison, highlighted) {
+    this.connection = comparison;
+    this.highlighted = highlighted;
     this._relative.hidden = true;
-    this._toolbar.element.append(this._relative);
-    this._empty.before(this._unknown);
-    Object.assign(this._shared, {
-      highlight: (/** @type {string|null} */ run) => this.highlight(run),
-      zoomAll: (/** @type {Zoom|null} */ zoom) => this._zoomAll(zoom),
-      refine: this._refine.bind(this),
+    this.charts = new Charts(parent, this);
+    comparison.on('status', () => this._showUnknown());
+    comparison.on('series', (names) => this._seriesChanged(names));
+    comparison.on('batches', () => {
+      this._showUnknown();
+      this.charts.redraw();
     });
-    this._query = chosen('q') ?? '';
-    const input = this._toolbar.element.querySelector('input');
-    if (input) input.value = this._query;
-  }
-
-  get _compared() {
-    return /** @type {ComparedCard[]} */ ([...this._cards.values()]);
-  }
-
-  /**
-   * Draw a run or a group before all others, in every chart; null for none.
-   * @param {string|null} run its key
-   */
-  highlight(run) {
-    if (run === this._highlighted) return;
-    this._highlighted = run;
-    for (const card of this._compared) card.highlight(run);
-    this._comparison.highlighted?.(run);
-  }
-
-  /** The runs are grouped, or by themselves again. */
-  regroup() {
-    this._highlighted = null;
-    for (const card of this._cards.values()) card.invalidate();
-    this._redrawAll();
   }
 
   /** The run to which differences are shown. @param {string|null} run @param {string|null} name */
   setBaseline(run, name) {
     this._relative.hidden = run === null;
     setAttribute(this._relative, 'title', `Show the difference to ${name ?? run} in per cent instead of values`);
-    if (run === this._comparison.baseline) return;
-    this._comparison.baseline = run;
-    this._relate();
+    if (run === this.connection.baseline) return;
+    this.connection.baseline = run;
+    this.charts.rebuild();
   }
 
-  /** Show values, or differences in per cent. */
-  _relate() {
-    const { baseline } = this._comparison;
-    this._comparison.isRelative = this._isRelative && baseline !== null;
-    choose({ relative: this._isRelative ? '1' : null });
-    for (const card of this._cards.values()) card.invalidate();
-    this._arrange();
-    this._redrawAll();
-  }
-
-  /** Other runs are hidden now. */
-  rearrange() {
-    this._arrange();
-    this._redrawAll();
-  }
-
-  _loadSettings() {
-    return settingsFrom(loadSettings());
-  }
-
-  _axes() {
-    return AXES;
-  }
-
-  /** The axis may need more than the charts show. */
-  _want() {
-    super._want();
-    const { xAxis } = this.settings;
-    if (xAxis === 'samples') this._comparison.wantBatches();
-    this._comparison.want(
-      'axis',
-      xAxis === 'epoch'
-        ? this._comparison.runs.map(({ id }) => this._epochKey(id)).filter((key) => key !== undefined)
-        : [],
-    );
-    this._showUnknown();
-  }
-
-  /** @param {Set<string>} names */
-  _seriesChanged(names) {
-    if (this.settings.xAxis === 'samples') this._comparison.wantBatches();
-    super._seriesChanged(names);
-    if (this.settings.xAxis === 'epoch' && [...names].some((key) => EPOCH_NAMES.includes(nameOf(key))))
-      this._redrawAll();
-  }
-
-  _redrawAll() {
-    this._showUnknown();
-    super._redrawAll();
-  }
-
-  /** The series with the epochs of a run; undefined where its script logs none. @param {string} run */
-  _epochKey(run) {
-    return EPOCH_NAMES.map((name) => keyOf(run, name)).find((key) => this._comparison.sources.has(key));
-  }
-
-  /** Name the runs that have no place on the axis. */
-  _showUnknown() {
-    const { batches, hidden, runs } = this._comparison;
-    const { xAxis } = this.settings;
-    const shown = runs.filter((run) => !hidden.has(run.id));
-    /** @param {ComparedRun} run */
-    const isUnknown = ({ id }) => {
-      if (xAxis === 'samples') return batches !== null && samplesAxis(batches[id] ?? []) === null;
-      return xAxis === 'epoch' && this._comparison.status === 'live' && !this._epochKey(id);
-    };
-    const names = shown.filter(isUnknown).map(({ id, name }) => name || id);
-    const listed =
-      names.length > MOST_NAMES
-        ? `${names.slice(0, MOST_NAMES).join(', ')} and ${names.length - MOST_NAMES} more`
-        : names.join(', ');
-    const reason =
-      xAxis === 'samples'
-        ? 'Samples are not known where the script sets its own batch size'
-        : 'Epochs are not known where the script logs no series “epoch”';
-    setText(this._unknown, names.length ? `${reason}: ${listed}.` : '');
-    this._unknown.hidden = names.length === 0;
-  }
-
-  /** @param {string} query */
-  _filter(query) {
-    choose({ q: query });
-    super._filter(query);
-  }
-
-  /** A part of one axis is no part of another. */
-  _restructured() {
-    if ((chosen('x') ?? this._firstAxis) !== this.settings.xAxis) this._zoomAll(null);
-    this._writeSettings();
-    this._want();
-    super._restructured();
-  }
-
-  _smoothed() {
-    this._writeSettings();
-    super._smoothed();
-  }
-
-  _writeSettings() {
-    const { xAxis, logY, smoothing } = this.settings;
-    choose({ x: xAxis, log: logY ? '1' : '0', smoothing: smoothing.toFixed(2) });
-  }
-
-  /** @param {import('../charts/chart_groups.js').ChartSpec} spec */
-  _newCard(spec) {
-    const card = new ComparedCard(spec, this._shared);
-    if (this._zoom) card.zoomTo(this._zoom);
-    return card;
-  }
-
-  _specs() {
-    const { hidden, isRelative, runs, position, sources } = this._comparison;
-    /** @param {ComparedRun} run @param {string} name */
-    const own = (run, name) => this._comparison.keyOfShown(run.id, name);
-    const unit = isRelative ? { format: change, unit: '%' } : {};
-    /** @type {Map<string, string>} */
-    const names = new Map();
-    for (const [key, source] of sources)
-      if (!names.has(this._comparison.shownName(key))) names.set(this._comparison.shownName(key), source);
-    const shown = runs.filter((run) => !hidden.has(run.id));
+  /** @returns {ChartSpec[]} one for each series, with a line for each run that is not hidden */
+  specs() {
+    // Of series that are joined, the first says where they come from.
+    const sources = [...this.connection.sources].reverse();
+    const names = new Map(sources.map(([key, source]) => [this.connection.shownName(key), source]));
     const specs = [...names].flatMap(([name, source]) =>
-      chartsFor([{ name, source }]).map((spec) => ({
-        ...spec,
-        ...unit,
-        id: name,
-        title: name,
-        isSpan: true,
-        lines: shown
-          .filter((run) => sources.has(own(run, name)))
-          .map((run) => ({
-            name: own(run, name),
-            label: run.name,
-            role: position.get(run.id) ?? 0,
-            smooth: spec.lines[0].smooth,
-            run: run.id,
-          })),
-      })),
+      chartsFor([{ name, source }]).map((spec) => this._specOf(name, spec)),
     );
     return specs.sort(byOrder);
   }
 
-  /** @returns {import('../charts/chart_card.js').OriginsOf} */
-  _originsNow() {
-    if (this.settings.xAxis === 'step') return () => null;
-    if (this.settings.xAxis === 'wall') return () => WALL;
-    if (this.settings.xAxis !== 'time') return this._placesNow();
-    /** @type {Map<string, Map<number, [number, number]>>} */
+  /** @param {string} name @param {ChartSpec} spec of that series alone @returns {ChartSpec} */
+  _specOf(name, spec) {
+    const { baseline, groups, sources } = this.connection;
+    const lines = this._shownRuns()
+      .map((run) => this._lineOf(run, name, spec))
+      .filter((line) => sources.has(line.name));
+    const isRelative = this._isRelative && baseline !== null;
+    return {
+      ...spec,
+      id: name,
+      title: name,
+      isSpan: true,
+      isGrouped: groups !== null,
+      isRelative,
+      format: isRelative ? change : spec.format,
+      baseline: baseline === null ? null : { run: baseline, name: this.connection.keyOfShown(baseline, name) },
+      legend: this._joined(name, lines),
+      lines,
+    };
+  }
+
+  /** @param {ComparedRun} run @param {string} name @param {ChartSpec} spec @returns {LineSpec} */
+  _lineOf({ id }, name, { lines: [{ smooth }] }) {
+    const { key, label, colour } = this.connection.itemOf(id);
+    return { name: this.connection.keyOfShown(id, name), label, role: colour, smooth, run: id, key };
+  }
+
+  /** Which series of different names a chart joins; the runs are named above all charts. */
+  _joined(/** @type {string} */ title, /** @type {LineSpec[]} */ lines) {
+    const others = new Set(lines.map((line) => nameOf(line.name)).filter((name) => name !== title));
+    if (!others.size) return { text: '', title: '' };
+    const runs = lines.map((line) => `${line.label}: ${nameOf(line.name)}`);
+    return {
+      text: `includes ${[...others].join(', ')}`,
+      title: `The same figure of different loggers, by name:\n${runs.join('\n')}`,
+    };
+  }
+
+  _shownRuns() {
+    return this.connection.runs.filter((run) => !this.connection.hidden.has(run.id));
+  }
+
+  /** @returns {OriginsOf} */
+  origins() {
+    const { xAxis } = this.settings;
+    if (xAxis === 'step') return () => null;
+    if (xAxis === 'wall') return () => WALL;
+    if (xAxis !== 'time') return this._places();
+    /** @type {Map<string, import('../live/series_store.js').Series[]>} */
     const byRun = new Map();
-    for (const [key, { attempts }] of this._comparison.store.series) {
-      const run = runOf(key);
-      const spans = byRun.get(run) ?? new Map();
-      byRun.set(run, spans);
-      for (const [attempt, columns] of attempts) {
-        if (!columns.count) continue;
-        const [first, last] = spans.get(attempt) ?? [Infinity, -Infinity];
-        spans.set(attempt, [Math.min(first, columns.wall[0]), Math.max(last, columns.wall[columns.count - 1])]);
-      }
+    for (const [key, series] of this.connection.store.series) {
+      byRun.set(runOf(key), [...(byRun.get(runOf(key)) ?? []), series]);
     }
-    const origins = new Map([...byRun].map(([run, spans]) => [run, timeOrigins(spans)]));
+    const origins = new Map([...byRun].map(([run, series]) => [run, timeOrigins(spansOf(series))]));
     return (line) => origins.get(line?.run ?? '') ?? WALL;
   }
 
-  /**
-   * Where the steps of each run stand on an axis of samples or epochs.
-   * @returns {import('../charts/chart_card.js').OriginsOf}
-   */
-  _placesNow() {
-    const { batches, runs, store } = this._comparison;
+  /** Where the steps of each run stand on an axis of samples or epochs. @returns {OriginsOf} */
+  _places() {
+    const { batches, runs, store } = this.connection;
     const isEpoch = this.settings.xAxis === 'epoch';
     /** @param {string} run */
     const axisOf = (run) =>
@@ -268,53 +158,91 @@ export class ComparedCharts extends Charts {
     return (line) => places.get(line?.run ?? '') ?? NOWHERE;
   }
 
-  /** Replaced points are those of one run. */
-  _countAttempts() {
-    return 0;
+  /** The series with the epochs of a run; undefined where its script logs none. @param {string} run */
+  _epochKey(run) {
+    return EPOCH_NAMES.map((name) => keyOf(run, name)).find((key) => this.connection.sources.has(key));
   }
 
-  /** @param {Zoom|null} zoom */
-  _zoomAll(zoom) {
+  /** Load what the axis needs beyond what the charts show. */
+  arranged() {
+    const { xAxis } = this.settings;
+    if (xAxis === 'samples') this.connection.wantBatches();
+    const epochs = xAxis === 'epoch' ? this.connection.runs.flatMap(({ id }) => this._epochKey(id) ?? []) : [];
+    this.connection.want('axis', epochs);
+    this._showUnknown();
+  }
+
+  /** @param {Set<string>} names */
+  _seriesChanged(names) {
+    const { xAxis } = this.settings;
+    if (xAxis === 'samples') this.connection.wantBatches();
+    if (xAxis === 'epoch' && [...names].some((key) => EPOCH_NAMES.includes(nameOf(key)))) this.charts.redraw();
+  }
+
+  /** Name the runs that have no place on the axis. */
+  _showUnknown() {
+    const { batches, status } = this.connection;
+    const { xAxis } = this.settings;
+    /** @param {ComparedRun} run */
+    const isUnknown = ({ id }) => {
+      if (xAxis === 'samples') return batches !== null && samplesAxis(batches[id] ?? []) === null;
+      return xAxis === 'epoch' && status === 'live' && !this._epochKey(id);
+    };
+    const names = this._shownRuns()
+      .filter(isUnknown)
+      .map(({ id, name }) => name || id);
+    const more = names.length > MOST_NAMES ? ` and ${names.length - MOST_NAMES} more` : '';
+    const reason = xAxis === 'samples' ? UNKNOWN.samples : UNKNOWN.epoch;
+    setText(this._unknown, names.length ? `${reason}: ${names.slice(0, MOST_NAMES).join(', ')}${more}.` : '');
+    this._unknown.hidden = names.length === 0;
+  }
+
+  settingsChanged() {
+    const { xAxis, logY, smoothing } = this.settings;
+    choose({ x: xAxis, log: logY ? '1' : '0', smoothing: smoothing.toFixed(2) });
+    this.arranged();
+  }
+
+  /** @param {string} query */
+  filtered(query) {
+    choose({ q: query });
+  }
+
+  zoomOf() {
+    return this._zoom;
+  }
+
+  /** @param {string} _ @param {Zoom|null} zoom */
+  keepZoom(_, zoom) {
     this._zoom = zoom;
     choose({ zoom: zoom ? `${zoom.from},${zoom.to}` : null });
-    for (const card of this._compared) card.zoomTo(zoom);
   }
 
-  /**
-   * Load finer points of the part that a chart shows.
-   * @param {ComparedCard} card
-   * @param {Zoom} zoom
-   * @param {import('../charts/chart_groups.js').LineSpec[]} lines
-   */
-  async _refine(card, zoom, lines) {
-    const { store } = this._comparison;
-    const origins = this._originsNow();
+  /** The finer points of all runs, in one request. @param {LineSpec[]} lines @param {Zoom} zoom */
+  async *details(lines, zoom) {
+    const origins = this.origins();
     const steps = { first: Infinity, last: -Infinity };
     for (const line of lines) {
-      const series = store.series.get(line.name);
+      const series = this.connection.store.series.get(line.name);
       if (!series) continue;
       const { first, last } = inside(series, zoom, origins(line));
       steps.first = Math.min(steps.first, first);
       steps.last = Math.max(steps.last, last);
     }
-    if (steps.last <= steps.first) return;
-    try {
-      const detail = await this._comparison.detail([...new Set(lines.map((line) => nameOf(line.name)))], steps);
-      if (this._zoom === zoom) card.refine(detail);
-    } catch (error) {
-      if (this._zoom === zoom) card.showTrouble(`Finer points could not be read. ${sentenceOf(error)}`);
-    }
+    const names = new Set(lines.map((line) => nameOf(line.name)));
+    if (steps.last > steps.first) yield await this.connection.detail([...names], steps);
   }
 
-  _emptySentence() {
-    if (this._comparison.status === 'reconnecting') return 'Rankzero does not answer. Trying again…';
-    if (this._comparison.status === 'connecting') return 'Connecting…';
-    return 'None of these runs has logged a point yet.';
+  /** @param {ChartSpec} spec */
+  subject({ lines }) {
+    return plural(lines.length, 'run');
+  }
+
+  emptySentence() {
+    const { status } = this.connection;
+    return status === 'live' ? 'None of these runs has logged a point yet.' : emptySentence({ run: null, status });
   }
 }
-
-/** @type {import('../charts/chart_toolbar.js').XAxis[]} */
-const X_AXES = ['step', 'samples', 'epoch', 'time', 'wall'];
 
 /**
  * The settings of the charts, from the address; what it leaves out is as the browser remembers it.
@@ -325,7 +253,7 @@ function settingsFrom(remembered) {
   const [axis, smoothing] = [chosen('x'), Number(chosen('smoothing') ?? NaN)];
   return {
     ...remembered,
-    xAxis: X_AXES.find((name) => name === axis) ?? remembered.xAxis,
+    xAxis: AXES.find(([name]) => name === axis)?.[0] ?? remembered.xAxis,
     smoothing: Number.isFinite(smoothing) ? Math.min(0.99, Math.max(0, smoothing)) : remembered.smoothing,
     logY: chosen('log') === null ? remembered.logY : chosen('log') === '1',
   };

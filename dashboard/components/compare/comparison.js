@@ -38,8 +38,6 @@ export class Comparison {
   _soon;
   /** @type {Status} */
   status = 'connecting';
-  /** @type {((run: string|null) => void)|undefined} is told which line the pointer is at */
-  highlighted;
   _ended = false;
   _asksBatches = false;
 
@@ -75,8 +73,6 @@ export class Comparison {
      * @type {string|null} the run to whose values differences are shown, which need not be one of the runs
      */
     this.baseline = null;
-    /** Whether charts show the difference to the baseline instead of values. */
-    this.isRelative = false;
     /** @type {Map<string, import('../live/live_connection.js').LiveConnection>} */
     this._live = new Map();
     /**

@@ -257,7 +257,7 @@ export const STATUS_TEXT = /** @type {Record<string, string>} */ ({
 });
 
 /**
- * @param {LiveConnection} connection
+ * @param {Pick<LiveConnection, 'run'|'status'>} connection
  * @returns {string}
  */
 export function emptySentence({ run, status }) {

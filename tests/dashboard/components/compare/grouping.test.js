@@ -1,7 +1,7 @@
 import assert from 'node:assert/strict';
 import { test } from 'node:test';
+import { finitePoints, groupLine, valueAt } from '../../../../dashboard/components/charts/group_lines.js';
 import { groupRows } from '../../../../dashboard/components/compare/grouping.js';
-import { finitePoints, groupLine, valueAt } from '../../../../dashboard/components/compare/run_lines.js';
 
 /** @param {number[]} x @param {number[]} y */
 const curve = (x, y) => ({ x, y, count: x.length });

@@ -1,6 +1,6 @@
 import assert from 'node:assert/strict';
 import { test } from 'node:test';
-import { epochAxis, samplesAxis } from '../../../../dashboard/components/compare/run_lines.js';
+import { epochAxis, samplesAxis } from '../../../../dashboard/components/compare/run_axes.js';
 import { Columns } from '../../../../dashboard/components/live/series_store.js';
 
 /** @param {number[]} steps @param {number[]} epochs */
