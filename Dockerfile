@@ -14,10 +14,10 @@ RUN python3 -m venv /opt/rankzero
 WORKDIR /source
 # The packages alone, gigabytes: installed again when what is pinned changes, not when code does.
 COPY pyproject.toml constraints.txt ./
-RUN touch README.md && pip install -c constraints.txt ".[server,worker,torch,postgres,s3]"
+RUN touch README.md LICENSE && pip install -c constraints.txt ".[server,worker,torch,postgres,s3]"
 
 FROM packages AS code
-COPY README.md ./
+COPY README.md LICENSE ./
 COPY domain domain
 COPY db db
 COPY worker worker

@@ -23,7 +23,7 @@ def write_own_wheel(folder: Path) -> None:
     source = folder / "source"
     for part in PARTS:
         shutil.copytree(ROOT / part, source / part, ignore=shutil.ignore_patterns("__pycache__"))
-    for name in ("pyproject.toml", "README.md"):
+    for name in ("pyproject.toml", "README.md", "LICENSE"):
         shutil.copy(ROOT / name, source)
     build = "from setuptools import build_meta; build_meta.build_wheel('..')"
     subprocess.run([sys.executable, "-c", build], cwd=source, check=True, capture_output=True)

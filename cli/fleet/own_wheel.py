@@ -24,7 +24,8 @@ def write_wheel(folder: Path, without: Collection[str] = ()) -> Path:
     about = f"rankzero-{distribution.version}.dist-info"
     path = folder / f"rankzero-{distribution.version}-py3-none-any.whl"
     content = {str(name): file.read_bytes() for name, file in _files()}
-    content |= {f"{about}/{name}": (distribution.read_text(name) or "").encode() for name in _SCRIPTS}
+    copied = {name: distribution.read_text(name) for name in _COPIED}
+    content |= {f"{about}/{name}": text.encode() for name, text in copied.items() if text}
     asking = distribution.read_text("METADATA") or distribution.read_text("PKG-INFO") or ""  # of an egg-info
     content[f"{about}/METADATA"] = _metadata(asking, without).encode()
     content[f"{about}/WHEEL"] = b"Wheel-Version: 1.0\nGenerator: rankzero\nRoot-Is-Purelib: true\nTag: py3-none-any\n"
@@ -69,7 +70,8 @@ def constraints(extras: tuple[str, ...] = (EXTRA,), without: Collection[str] = (
     return "".join(f"{name}=={version}\n" for name, version in sorted(versions.items()))
 
 
-_SCRIPTS = ("entry_points.txt", "top_level.txt")
+_COPIED = ("entry_points.txt", "top_level.txt", "licenses/LICENSE")
+"""What the wheel has unchanged from the installation."""
 
 
 def _files() -> list[tuple[Path, Path]]:
