@@ -59,3 +59,14 @@ def test_nodes_get_the_licence_with_the_wheel(
     with zipfile.ZipFile(own_wheel.write_wheel(tmp_path)) as sent:
         about = f"rankzero-{PROJECT['version']}.dist-info"
         assert sent.read(f"{about}/licenses/LICENSE") == (ROOT / "LICENSE").read_bytes()
+
+
+RELEASING = (ROOT / "docs/RELEASING.md").read_text()
+
+
+def test_steps_of_a_release_name_targets_and_files_that_are_there() -> None:
+    targets = re.findall(r"^([a-z-]+):", (ROOT / "Makefile").read_text(), re.MULTILINE)
+    named = re.findall(r"`make ([a-z-]+)", RELEASING)
+    assert len(named) > 5 and set(named) <= set(targets)
+    files = re.findall(r"`((?:domain|db|tests|docs)/[\w./-]+)`", RELEASING)
+    assert len(files) > 1 and [file for file in files if not (ROOT / file).exists()] == []
