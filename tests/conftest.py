@@ -29,6 +29,8 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addoption("--lane", choices=lanes.LANES, help="run the tests of this lane, by default all that are not long")
     parser.addoption("--record", action="store_true", help="write down the test-seconds of each file")
     parser.addoption("--part", choices=sorted(PARTS), help="run this part of the tests")
+    parser.addoption("--headed", action="store_true", help="show the browser of the tests in a window")
+    parser.addoption("--slowmo", type=float, default=0, metavar="MS", help="pause before all that the browser does")
     parser.addoption(
         "--no-skips",
         action="store_true",

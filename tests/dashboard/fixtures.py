@@ -48,13 +48,14 @@ def shared(tmp_path_factory: pytest.TempPathFactory, on_port: bool) -> Iterator[
 
 
 @pytest.fixture(scope="module")
-def browser(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Chromium]:
+def browser(tmp_path_factory: pytest.TempPathFactory, pytestconfig: pytest.Config) -> Iterator[Chromium]:
     """Chromium with the cache that the modules before left behind."""
     from tests.end_to_end.browsers import CHROMIUM, chromium
 
     if shutil.which(CHROMIUM) is None:
         pytest.skip("needs Chromium (apt-get install chromium)")
-    with chromium(tmp_path_factory.getbasetemp() / "chromium") as browser:
+    profile, slowmo = tmp_path_factory.getbasetemp() / "chromium", pytestconfig.getoption("--slowmo")
+    with chromium(profile, pytestconfig.getoption("--headed"), slowmo) as browser:
         yield browser
 
 

@@ -103,11 +103,14 @@ def launch(playwright: Playwright) -> Browser:
 
 
 @contextmanager
-def chromium(profile: Path) -> Iterator[Chromium]:
-    """Start the browser on a profile, whose cache makes the visits after the first one cheap."""
+def chromium(profile: Path, is_shown: bool = False, slow_by_ms: float = 0) -> Iterator[Chromium]:
+    """Start the browser on a profile, whose cache makes the visits after the first one cheap.
+
+    `is_shown`: in a window; `slow_by_ms`: before each thing that is done in it."""
     with sync_playwright() as playwright:
         context = playwright.chromium.launch_persistent_context(
-            profile, executable_path=CHROMIUM, args=QUIET, viewport={"width": 1280, "height": 900}, timeout=LIMIT_MS
-        )
+            profile, executable_path=CHROMIUM, args=QUIET, viewport={"width": 1280, "height": 900}, timeout=LIMIT_MS,
+            headless=not is_shown, slow_mo=slow_by_ms,
+        )  # fmt: skip
         yield Chromium(context)
         context.close()
