@@ -140,7 +140,7 @@ def existing_path(request: CodeRequest) -> Path:
 
 
 def not_public(request: CodeRequest) -> str:
-    """The clause on a path that is not there for whoever asks."""
+    """The clause on a path that is not there for the visitor."""
     return PRIVATE if request.only_public else ""
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import streamlit as st
 
 from dashboard.service import service
-from dashboard.views.layout import permissions, style
+from dashboard.views.layout import actions, permissions, style
 from domain.text.formats import as_list, as_text
 
 OPEN_PAGES = frozenset({"account", "people"})
@@ -17,7 +17,7 @@ def is_for(page: str) -> bool:
     """Whether the visitor has no role anywhere, and the page at this address needs one."""
     try:
         rights = permissions.visitor()
-    except style.AWAY:
+    except actions.AWAY:
         return False
     return page not in OPEN_PAGES and rights.by is not None and not (rights.everywhere or rights.in_projects)
 
