@@ -34,7 +34,7 @@ if TYPE_CHECKING:
 # What a run made.
 
 RANKS: Columns[RankView] = (
-    Figure("rank"), Column("node"), Figure("step", lambda rank: count(rank.step)),
+    Column("rank"), Column("node"), Figure("step", lambda rank: count(rank.step)),
     Figure("step time", lambda rank: milliseconds(rank.step_time_s)),
     Figure("waits for data", lambda rank: milliseconds(rank.data_wait_s)),
     Figure("memory", lambda rank: size(rank.peak_memory_bytes)),
