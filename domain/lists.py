@@ -29,6 +29,7 @@ from domain.text.formats import (
 if TYPE_CHECKING:
     from domain.people.accounts import UserView
     from domain.people.tokens import AccessTokenView
+    from domain.scaling.points import Point
     from domain.views import CheckpointView, HistoryView, JoinTokenView, NodeView, RankView
 
 # What a run made.
@@ -81,6 +82,27 @@ def history(zone: tzinfo, with_people: bool) -> Columns[HistoryView]:
         Column("what", lambda line: line.text), Column("who", lambda line: signature(line.by, line.via)),
     ]  # fmt: skip
     return columns if with_people else columns[:-1]
+
+
+STRATEGIES = {"ddp": "DDP", "dp": "DataParallel", "single": "a single process", "fsdp": "FSDP"}
+
+
+def scaling_points(has_batches: bool) -> Columns[Point]:
+    """Return the columns of the sizes of a scaling study, with the global batch where several are compared."""
+    columns: list[Column[Point]] = [
+        Figure("global batch", lambda point: count(point.global_batch_size)), Figure("devices"), Figure("nodes"),
+        Column("strategy", lambda point: STRATEGIES.get(point.strategy, point.strategy)), Column("run"),
+        Figure("samples/s", lambda point: _known(point.samples_per_s, number)),
+        Figure("speed-up", lambda point: _known(point.speedup, "{:.2f}x".format)),
+        Figure("efficiency", lambda point: _known(point.efficiency, "{:.0%}".format)),
+        Figure("spread", lambda point: _known(point.spread, "{:.1%}".format)),
+        Column("limit", lambda point: point.limit or point.problem),
+    ]  # fmt: skip
+    return columns if has_batches else columns[1:]
+
+
+def _known(value: float | None, words: Callable[[float], str]) -> str:
+    return "" if value is None else words(value)
 
 
 # People, and the tokens that let them, or nodes, in.

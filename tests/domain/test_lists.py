@@ -17,6 +17,7 @@ from domain.people.accounts import UserView
 from domain.people.audit import AuditAction, AuditEntryView, columns_of
 from domain.people.roles import Role, Scope
 from domain.people.tokens import AccessTokenView
+from domain.scaling.points import Point
 from domain.text.columns import Column, Columns
 from domain.text.formats import clock_time
 from domain.views import CheckpointView, DeviceView, HistoryView, JoinTokenView, NodeView, Quarantine, RankView
@@ -40,6 +41,7 @@ LISTS: dict[str, tuple[Columns[Any], Any]] = {
     "ranks": (lists.RANKS, RankView(3, "gpu-1", 12_345, 0.25, None, 1 << 30, NOW)),
     "checkpoints": (lists.checkpoints(clock_time), CheckpointView(**SAVED)),
     "history": (lists.history(UTC, with_people=True), HistoryView(NOW, None, "launched", "ana", "token ci")),
+    "scaling points": (lists.scaling_points(True), Point(4, 1, "fsdp", "abcdefghij", 1234.0, 3.5, 0.875, None, "comm")),
     "people": (lists.people(NOW), UserView("ana", None, None, {"b": Role.ADMIN}, None, 1.0, True, False)),
     "access tokens": (lists.access_tokens(NOW), AccessTokenView("ci", "ana", Scope.ACT, None, 1.0, None, NOW - 60)),
     "join tokens": (lists.join_tokens(NOW), JoinTokenView("ab", "rack", "rz-…", 1.0, NOW + 60, None, None, 2)),
@@ -71,6 +73,10 @@ def test_words_of_each_list_are_those_that_people_read() -> None:
     }  # fmt: skip
     assert shown["history"] == {
         "when (UTC)": "1970-01-02 03:46:40", "attempt": "", "what": "launched", "who": "ana (token ci)",
+    }  # fmt: skip
+    assert shown["scaling points"] == {
+        "global batch": "–", "devices": "4", "nodes": "1", "strategy": "FSDP", "run": "abcdefghij", "samples/s": "1234",
+        "speed-up": "3.50x", "efficiency": "88%", "spread": "", "limit": "comm",
     }  # fmt: skip
     assert (shown["people"]["role"], shown["people"]["in projects"]) == ("none", "admin of b")
     assert shown["access tokens"]["state"] == "until revoked"

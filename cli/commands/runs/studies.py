@@ -16,7 +16,8 @@ from cli.server import code
 from cli.server.client import ServerClient, ServerUnreachable
 from cli.server.following import PATIENCE_S
 from cli.server.options import server_at
-from cli.terminal import CommandFailed, print_json, print_table, say, warn
+from cli.terminal import CommandFailed, print_json, print_list, print_table, say, warn
+from domain import lists
 from domain.choices import RUN_ID
 from domain.scaling.plan import Mode
 from domain.sweeps import (
@@ -220,7 +221,6 @@ def trial_row(trial: dict[str, Any], has_rungs: bool) -> tuple[object, ...]:
 
 NOT_OF_A_STUDY = ("nodes", "resume", "max_steps", "seeds", "wait_for_nodes", "dry_run")
 """Options of `launch` that a study decides by itself."""
-STUDY_TITLES = ("devices", "nodes", "strategy", "run", "samples/s", "speed-up", "efficiency", "spread", "limit")
 
 
 Gpus = Annotated[
@@ -283,9 +283,7 @@ def show_study(study: dict[str, Any], as_json: bool) -> None:
         return
     say(f"Study {study['id']} of {study['target']}: {study['state']}, {study['mode']} scaling.")
     batches = study["batches"]
-    titles = ("batch", *STUDY_TITLES) if batches else STUDY_TITLES
-    right = frozenset(titles.index(title) for title in titles if title not in ("strategy", "run", "limit"))
-    print_table(titles, [study_row(point, bool(batches)) for point in study["points"]], right=right)
+    print_list(lists.scaling_points(bool(batches)), study["points"])
     if batches:
         say("")
         _show_batches(batches)
@@ -307,19 +305,3 @@ def _show_batches(batches: dict[str, Any]) -> None:
         for one in batches["batches"]
     ]
     print_table(titles, rows, right=frozenset(range(4)))
-
-
-def study_row(point: dict[str, Any], has_batches: bool = False) -> tuple[object, ...]:
-    """Return a point's cells."""
-    shares = (f"{share:.0%}" if share is not None else "" for share in (point["efficiency"], point["spread"]))
-    return (
-        *([point["global_batch_size"]] if has_batches else []),
-        point["devices"],
-        point["nodes"],
-        point["strategy"],
-        point["run"] or "",
-        formats.number(point["samples_per_s"]) if point["samples_per_s"] is not None else "",
-        f"{point['speedup']:.2f}x" if point["speedup"] is not None else "",
-        *shares,
-        point["limit"] or "",
-    )

@@ -9,42 +9,32 @@ from typing import Any
 from dashboard.studies.scaling_document import rate_rule
 from dashboard.views.layout.links import address
 from db.studies.studies import ScalingView
+from domain.lists import STRATEGIES, scaling_points
 from domain.scaling.batches import GAIN_SHARE, LOSS_SHARE, BatchComparison, BatchFigures
 from domain.scaling.judgement import RULE_OF_THUMB, Judgement
 from domain.scaling.points import Point, named
+from domain.text.columns import Columns
 from domain.text.formats import UNKNOWN, count, learning_rate, number
 
-STRATEGIES = {"ddp": "DDP", "dp": "DataParallel", "single": "a single process", "fsdp": "FSDP"}
 SOURCE = "Commonly quoted for DDP on the GPUs of one machine: 1.8x on 2, 3.5x on 4, 6 to 7x on 8."
-POINTS = ("Devices", "Nodes", "Strategy", "Run", "Samples/s", "Speed-up", "Efficiency", "Spread", "Limit")
 
 
 def study_picture(study: ScalingView, judged: Judgement) -> dict[str, Any]:
     """One study: its chart once something is measured, its global batches side by side, and its points as a table."""
     kind, has_batches = study.plan.points[0].kind, judged.batches is not None
+    columns = scaling_points(has_batches)
     return {
         "chart": _chart(judged.points, kind, has_batches),
         "batches": batches_table(judged, rate_rule(study), kind) if judged.batches else None,
-        "columns": ("Global batch", *POINTS) if has_batches else POINTS,
-        "rows": [_point_row(point, has_batches) for point in judged.points],
+        "columns": [column.heading for column in columns],
+        "rows": [_point_row(point, columns) for point in judged.points],
     }
 
 
-def _point_row(point: Point, has_batches: bool) -> dict[str, Any]:
-    cells = [
-        *([count(point.global_batch_size)] if has_batches else []),
-        str(point.devices),
-        str(point.nodes),
-        STRATEGIES.get(point.strategy, point.strategy),
-        point.run or "",
-        number(point.samples_per_s) if point.samples_per_s is not None else "",
-        f"{point.speedup:.2f}x" if point.speedup is not None else "",
-        f"{point.efficiency:.0%}" if point.efficiency is not None else "",
-        f"{point.spread:.1%}" if point.spread is not None else "",
-        point.limit or point.problem or "",
-    ]
-    run = {"at": 3 + has_batches, "address": address("run", id=point.run)} if point.run else {}
-    return {"cells": cells, **run}
+def _point_row(point: Point, columns: Columns[Point]) -> dict[str, Any]:
+    at = [column.title for column in columns].index("run")
+    run = {"at": at, "address": address("run", id=point.run)} if point.run else {}
+    return {"cells": [str(column.cell(point)) for column in columns], **run}
 
 
 def _chart(points: Sequence[Point], kind: str, has_batches: bool) -> dict[str, Any] | None:
