@@ -317,12 +317,12 @@ def _exhausted(plan: SweepPlan, trials: Sequence[Trial], device_hours: float) ->
     return f"The limit of {plan.max_device_hours:g} device-hours was reached after {plural(len(trials), 'trial')}."
 
 
-def best_number(plan: SweepPlan, states: Sequence[str], values: Sequence[float | None]) -> int | None:
-    """Return the number of the best trial: of those that succeeded, else of all with a value."""
-    finite = [number for number, value in enumerate(values) if value is not None and isfinite(value)]
-    whole = [number for number in finite if states[number] == State.SUCCEEDED]
-    numbers = sorted(whole or finite, key=lambda number: values[number] or 0.0, reverse=plan.goal == "max")
-    return numbers[0] if numbers else None
+def best_trial(plan: SweepPlan, trials: Sequence[Trial]) -> Trial | None:
+    """Return the best trial whose result is stored: of those that succeeded, else of all with a value."""
+    finite = [one for one in trials if one.is_settled and one.value is not None and isfinite(one.value)]
+    succeeded = [one for one in finite if one.state == State.SUCCEEDED]
+    best = max if plan.goal == "max" else min
+    return best(succeeded or finite, key=lambda one: one.value or 0.0, default=None)
 
 
 # Early stopping: which trials go on at a rung, by successive halving (ASHA) or by the median rule. Pure.

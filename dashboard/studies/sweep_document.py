@@ -11,7 +11,7 @@ from db.metrics import curves
 from db.studies.studies import SweepView
 from domain.messages import State
 from domain.studies import PRUNED, StudyState, Trial, state_of
-from domain.sweeps import best_number
+from domain.sweeps import best_trial
 
 
 def state(sweep: SweepView) -> StudyState:
@@ -20,16 +20,9 @@ def state(sweep: SweepView) -> StudyState:
     return state_of(sweep.ended_at, sweep.stop_requested_at, has_value)
 
 
-def best_trial(sweep: SweepView) -> Trial | None:
-    """Return the best trial of those shown whose result is stored; None where none has a value."""
-    settled = [trial for trial in sweep.trials if trial.is_settled]
-    number = best_number(sweep.plan, [trial.state or "" for trial in settled], [trial.value for trial in settled])
-    return None if number is None else settled[number]
-
-
 def document(sweep: SweepView) -> dict[str, Any]:
     """Return a sweep as the API answers with it."""
-    best_of_all = best_trial(sweep)
+    best_of_all = best_trial(sweep.plan, sweep.trials)
     return {
         "id": sweep.id,
         "state": state(sweep),

@@ -7,7 +7,7 @@ import streamlit as st
 from dashboard.api.runs.compare import MOST_RUNS
 from dashboard.components import browser
 from dashboard.service import service
-from dashboard.studies.sweep_document import best_trial, document
+from dashboard.studies.sweep_document import document
 from dashboard.studies.sweep_document import state as state
 from dashboard.studies.sweep_request import SEEDS, launch_best_with_seeds, runs_with_seeds
 from dashboard.views.layout import actions, links, permissions
@@ -15,7 +15,7 @@ from db.people.ownership import project_of
 from db.studies.studies import SweepView
 from domain.people.roles import Action
 from domain.studies import Trial
-from domain.sweeps import hidden_in_words, params_in_words, saved_in_words
+from domain.sweeps import best_trial, hidden_in_words, params_in_words, saved_in_words
 from domain.text.formats import as_text, number, plural
 
 REFUSED = "seeds_refused"
@@ -23,7 +23,7 @@ REFUSED = "seeds_refused"
 
 def cells(sweep: SweepView) -> tuple[str, str, str]:
     """Return its parameters, its trials, and the best one or why it ended."""
-    best = best_trial(sweep)
+    best = best_trial(sweep.plan, sweep.trials)
     in_words = f"{sweep.plan.metric} {number(best.value)} with {params_in_words(best.params)}" if best else None
     trials = f"{len(sweep.all_trials)} of {sweep.plan.count}"
     return ", ".join(sweep.plan.parameters), trials, in_words or sweep.message or ""
@@ -45,7 +45,7 @@ def compare(sweep: SweepView) -> None:
 
 def show(sweep: SweepView) -> None:
     """Show the best trial, what pruning saved, and all trials."""
-    if best := best_trial(sweep):
+    if best := best_trial(sweep.plan, sweep.trials):
         _best(sweep, best)
     for sentence in filter(None, (saved_in_words(document(sweep)), hidden_in_words(len(sweep.hidden)))):
         st.markdown(as_text(sentence))

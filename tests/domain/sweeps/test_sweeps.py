@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+
 import pytest
 from pydantic import ValidationError
 
@@ -10,7 +12,7 @@ from domain.studies import StudyAction, Trial
 from domain.sweeps import (
     DEFAULT_TRIALS,
     SweepPlan,
-    best_number,
+    best_trial,
     next_actions,
     parameter_of,
     parameters_of,
@@ -123,10 +125,18 @@ def test_a_limit_of_device_hours_stops_the_live_trials_and_ends_the_sweep() -> N
 
 def test_the_best_is_of_those_that_succeeded() -> None:
     states = ["failed", "succeeded", "succeeded", "stopped"]
-    assert best_number(plan(), states, [0.1, 0.5, 0.4, 0.2]) == 2
-    assert best_number(plan(goal="max"), states, [0.9, 0.5, 0.4, 0.2]) == 1
-    assert best_number(plan(), states, [0.3, None, None, 0.2]) == 3
-    assert best_number(plan(), states, [None] * 4) is None
+
+    def best(values: list[float | None], goal: str = "min") -> int | None:
+        ended = [Trial(at, "run", None, state=states[at], value=value) for at, value in enumerate(values)]
+        live = Trial(4, "run", State.RUNNING, lowest=0.0, highest=1.0)
+        found = best_trial(plan(goal=goal), [*ended, live])
+        return found and found.number
+
+    assert best([0.1, 0.5, 0.4, 0.2]) == 2
+    assert best([0.9, 0.5, 0.4, 0.2], "max") == 1
+    assert best([0.3, None, None, 0.2]) == 3
+    assert best([0.3, math.nan, None, None]) == 0
+    assert best([None] * 4) is None
 
 
 @pytest.mark.parametrize(("text", "seeds"), [("1,2,3", [1, 2, 3]), ("7", [7]), ("0..3", [0, 1, 2, 3])])

@@ -6,14 +6,13 @@ import json
 
 import pytest
 
-from dashboard.studies.sweep_document import best_trial
 from db.runs import run_list, run_queries, run_requests
 from db.runs.run_list import RunSelection
 from db.studies import studies
 from domain.people.rights import Rights
 from domain.people.roles import Role
 from domain.spec import RunEdit
-from domain.sweeps import SweepPlan, params_in_words
+from domain.sweeps import SweepPlan, best_trial, params_in_words
 from tests.dashboard.pages import button, links, served, texts, visited_by
 from tests.dashboard.seeded_sweeps import seed_sweep
 
@@ -162,7 +161,8 @@ def test_parameters_without_a_field_are_lines_and_a_script_that_does_not_take_on
 def test_a_trial_that_was_moved_to_a_hidden_project_is_counted_and_not_shown(tmp_path) -> None:
     with served(tmp_path / "data") as pages:
         sweep_id = seed_sweep(pages.seed)
-        best = best_trial(studies.study(pages.service.store, sweep_id, SweepPlan))
+        sweep = studies.study(pages.service.store, sweep_id, SweepPlan)
+        best = best_trial(sweep.plan, sweep.trials)
         assert best and best.run_id
         run_requests.edit(pages.service.store, best.run_id, RunEdit(project="moonshot"), 0.0)
         with visited_by(pages, Rights("max", everywhere=Role.MEMBER, private=frozenset({"moonshot"}))):
