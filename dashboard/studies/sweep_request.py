@@ -50,16 +50,11 @@ def create(service: Service, request: SweepRequest, like: str | None = None) -> 
 
 
 def _corners(parameters: Mapping[str, SweptParameter]) -> Iterator[dict[str, Value]]:
-    """Every value of a list and both ends of a range, with the first values of the other parameters."""
-    ends = {name: parameter.values or _ends(parameter) for name, parameter in parameters.items()}
-    first = {name: values[0] for name, values in ends.items()}
-    for name, values in ends.items():
-        for value in values:
+    """Every value of a list and the ends of a range, with the first values of the other parameters."""
+    first = {name: parameter.tried[0] for name, parameter in parameters.items()}
+    for name, parameter in parameters.items():
+        for value in parameter.tried:
             yield first | {name: value}
-
-
-def _ends(parameter: SweptParameter) -> list[Value]:
-    return [end for end in (parameter.low, parameter.high) if end is not None]
 
 
 # Launch one spec with several seeds, a run for each: how much of its result is luck.
