@@ -10,7 +10,7 @@ from dashboard.script_reader.reading import Script
 from domain.choices import RECIPES
 from domain.launch.plan import program_name
 from domain.requests.errors import InvalidRequest
-from domain.spec import RunSpec
+from domain.spec import PASSED, RunSpec
 from domain.sweeps import Value, as_argument, params_in_words
 from domain.text.formats import as_list
 
@@ -21,7 +21,7 @@ def trial_spec(base: RunSpec, params: Mapping[str, Value]) -> RunSpec:
     fields: dict[str, Value] = {}
     args = list(base.args)
     for name, value in params.items():
-        if name in SIZE or (name in FILLED_IN and _takes_field(base, script, name)):
+        if name in SIZE or (name in PASSED and _takes_field(base, script, name)):
             fields[name] = value
         elif any(f"{{{name}}}" in argument for argument in args):
             args = [argument.replace(f"{{{name}}}", as_argument(value)) for argument in args]
@@ -36,8 +36,6 @@ def trial_spec(base: RunSpec, params: Mapping[str, Value]) -> RunSpec:
 
 SIZE = ("nodes", "gpus_per_node", "strategy", "lr_scaling")
 """Fields that Rankzero itself carries out, whatever the script takes."""
-FILLED_IN = ("batch_size", "lr", "epochs", "max_steps", "precision", "accumulate", "seed", "warmup_steps")
-"""Fields that a script takes by a placeholder, a variable or an option."""
 OFF = ("false", "0", "no", "off", "False")
 
 

@@ -15,7 +15,7 @@ from dashboard.service import service
 from dashboard.studies.sweep_request import SweepRequest
 from dashboard.views.launch import code, kept_form, notification_choice, plan, scaling, secret_names, sweeping
 from dashboard.views.launch import script as launch_script
-from dashboard.views.launch.fields import GIT, MISSING, PREFIX, SCRIPT, UPLOAD, Fields, form_labels
+from dashboard.views.launch.fields import FORM, MISSING, PREFIX, TARGET_FIELDS, Fields, form_labels
 from dashboard.views.launch.form import EMPTY, RECIPE, FormReading, read, values_of
 from dashboard.views.launch.script import ScriptForm
 from dashboard.views.launch.sweeping import DraftSweep
@@ -68,7 +68,7 @@ def page() -> None:
     kept_form.keep()
 
 
-TARGET_LABELS = {RECIPE: "Recipe", SCRIPT: "Script or folder", GIT: "Repository", UPLOAD: "Upload"}
+TARGET_LABELS = {source: FORM[name].label if name in FORM else source for source, name in TARGET_FIELDS.items()}
 FILLED_FROM, OPENED = "launch_filled_from", "launch_opened"
 STUDIES = ("sweep", "study")
 """Names of the popovers that make several runs of the form."""
