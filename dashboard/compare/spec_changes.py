@@ -6,6 +6,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
+from dashboard.compare.spec_words import all_in_words
 from domain.launch.plan import filled_args
 from domain.masking.masking import MASK, masked_args, masked_text, masked_variable
 from domain.spec import FIELDS, RunSpec, label_of
@@ -78,6 +79,17 @@ def masked(difference: Difference) -> Difference:
 
 def _ordinal(number: int) -> str:
     return ("one value", "another")[number] if number < 2 else f"value {number + 1}"
+
+
+def settings_in_words(settings: Mapping[str, Any]) -> list[tuple[str, str]]:
+    """Return the label and the value of each of a spec's settings, as people write them."""
+    return [(label_of(name), _in_words(value) + FIELDS[name].unit) for name, value in settings.items()]
+
+
+def _in_words(value: Any) -> str:
+    if isinstance(value, dict):
+        return ", ".join(f"{name}={entry}" for name, entry in value.items())
+    return all_in_words([value])[0]
 
 
 def _masked(field: str, value: Any) -> Any:

@@ -7,6 +7,7 @@ from datetime import UTC
 
 from dashboard.compare.document import differences
 from dashboard.compare.joined_series import results_by_shown_name
+from dashboard.compare.spec_changes import settings_in_words
 from dashboard.compare.spec_words import all_in_words
 from dashboard.exports.elements import Child, Element, element, table
 from dashboard.service.service import Service
@@ -16,9 +17,7 @@ from db.metrics.run_results import results
 from db.runs import run_queries
 from db.runs.compared_runs import compared_runs
 from domain import lists
-from domain.launch.plan import shell_line
 from domain.messages import State
-from domain.spec import label_of
 from domain.text.columns import Column, Columns, Entry
 from domain.text.formats import (
     UNKNOWN,
@@ -108,7 +107,7 @@ def settings_table(run: RunView) -> Element:
     values = run.spec.model_dump(mode="json", exclude_defaults=True)
     if run.spec.snapshot:  # the full digest allows launching the code, and so reading it
         values["snapshot"] = run.spec.snapshot[:SHOWN_DIGITS]
-    rows = [(label_of(name), _value(value)[:MOST_VALUE]) for name, value in values.items()]
+    rows = [(label, text[:MOST_VALUE]) for label, text in settings_in_words(values)]
     return table(("Setting", "Value"), rows)
 
 
@@ -152,9 +151,3 @@ def _seconds(run: RunView) -> float | None:
 
 def _size(run: RunView) -> str:
     return as_list([plural(run.nodes, "node"), plural(run.world_size, "rank")])
-
-
-def _value(value: object) -> str:
-    if isinstance(value, dict):
-        return ", ".join(f"{name}={item}" for name, item in value.items())
-    return shell_line(list(map(str, value))) if isinstance(value, list) else str(value)

@@ -9,6 +9,7 @@ from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
 import streamlit as st
 
 from dashboard.cluster.preflights import picture, verdict
+from dashboard.compare.spec_changes import settings_in_words
 from dashboard.components.browser import preflight, run_changes
 from dashboard.logs.logged_settings import Settings, flat, logged_settings
 from dashboard.planning.interpreters import described
@@ -23,7 +24,7 @@ from db.people.users import has_several
 from db.runs import run_queries
 from domain import lists
 from domain.launch.plan import shell_line
-from domain.spec import FIELDS, RunSpec, label_of
+from domain.spec import RunSpec
 from domain.text.formats import as_text, duration, plural, signature, usage_sentence
 from domain.views import AttemptView, RunView, TaskView
 
@@ -115,23 +116,12 @@ def _command(task: TaskView) -> None:
 def specification(spec: RunSpec) -> None:
     """Show the spec's settings in words and as JSON."""
     spec_values = spec.model_dump(mode="json", exclude_defaults=True) | {"target": spec.target}
-    rows = [(label_of(name), _value_text(name, value)) for name, value in spec_values.items()]
     words, source = st.columns(2)
     with words:
-        table("spec", ("Setting", "Value"), rows)
+        table("spec", ("Setting", "Value"), settings_in_words(spec_values))
         st.caption("All other settings are the defaults of the recipe or script.")
     with source:
         st.code(json.dumps(spec.model_dump(mode="json", exclude_none=True), indent=2), language="json")
-
-
-def _value_text(name: str, value: object) -> str:
-    if isinstance(value, dict):
-        return ", ".join(f"{key}={text}" for key, text in value.items())
-    if isinstance(value, list):
-        return shell_line([str(item) for item in value])
-    if isinstance(value, float):
-        return f"{value:g}{FIELDS[name].unit}"
-    return str(value)
 
 
 def browser_zone() -> ZoneInfo:

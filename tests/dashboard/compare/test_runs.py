@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 
 from cli.commands.runs import compare as diff_command
 from dashboard.compare import runs as comparisons
-from dashboard.compare.spec_changes import Difference, interpreter_differences, spec_differences
+from dashboard.compare.spec_changes import Difference, interpreter_differences, settings_in_words, spec_differences
 from dashboard.compare.spec_words import in_words
 from dashboard.snapshots.archive import pack
 from dashboard.snapshots.differences import compare
@@ -93,6 +93,14 @@ def test_variables_and_links_are_compared_one_by_one():
         "Environment C": ("–", "4"),
         "Link data": ("/a", "/b"),
     }
+
+
+def test_settings_are_shown_with_their_labels_and_units():
+    settings = {"nodes": 2, "stop_grace_s": 12.5, "probe": False, "env": {"A": "1", "B": "x y"}, "args": ["--a", "b c"]}
+    assert settings_in_words(settings) == [
+        ("Nodes", "2"), ("Stop grace period", "12.5 s"), ("Probe every rank", "off"),
+        ("Environment", "A=1, B=x y"), ("Extra arguments", "--a 'b c'"),
+    ]  # fmt: skip
 
 
 def test_figures_get_the_digits_it_takes_to_tell_them_apart():
