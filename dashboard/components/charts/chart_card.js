@@ -502,7 +502,7 @@ export class ChartCard {
       setText(this._value, range(least.value, most.value, format));
       setAttribute(this._value, 'title', `${valueText(least)}\n${valueText(most)}`);
     } else {
-      const [shown] = isSpan && finite.length ? finite : values;
+      const [shown] = isSpan ? finite : values;
       const value = shown?.value ?? null;
       setText(this._value, value === null ? '' : format(value, 4));
       setAttribute(this._value, 'title', shown && valueText(shown));

@@ -141,7 +141,9 @@ export class ComparedCharts {
     /** @type {Map<string, import('../live/series_store.js').Series[]>} */
     const byRun = new Map();
     for (const [key, series] of this.connection.store.series) {
-      byRun.set(runOf(key), [...(byRun.get(runOf(key)) ?? []), series]);
+      const ofRun = byRun.get(runOf(key)) ?? [];
+      ofRun.push(series);
+      byRun.set(runOf(key), ofRun);
     }
     const origins = new Map([...byRun].map(([run, series]) => [run, timeOrigins(spansOf(series))]));
     return (line) => origins.get(line?.run ?? '') ?? WALL;
