@@ -10,6 +10,7 @@ from dashboard.compare.spec_words import all_in_words
 from domain.launch.plan import filled_args
 from domain.masking.masking import MASK, masked_args, masked_text, masked_variable
 from domain.spec import FIELDS, RunSpec, label_of
+from domain.text.tables import is_number
 
 
 def spec_differences(specs: Sequence[RunSpec]) -> list[Difference]:
@@ -140,7 +141,7 @@ def _options(args: Sequence[str]) -> dict[str, list[str] | bool] | None:
     by_name: dict[str, list[str]] = {}
     name = ""
     for argument in args:
-        if not argument.startswith("-") or _is_number(argument):
+        if not argument.startswith("-") or is_number(argument):
             by_name.setdefault(name, []).append(argument)
             continue
         name, equals, value = argument.partition("=")
@@ -148,14 +149,6 @@ def _options(args: Sequence[str]) -> dict[str, list[str] | bool] | None:
             return None
         by_name[name] = [value] if equals else []
     return {name: values or True for name, values in by_name.items()}
-
-
-def _is_number(text: str) -> bool:
-    try:
-        float(text)
-    except ValueError:
-        return False
-    return True
 
 
 def _figures(specs: Sequence[RunSpec]) -> Iterator[Difference]:

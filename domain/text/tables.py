@@ -43,10 +43,11 @@ def as_latex(lines: Lines) -> str:
 
 def without_formula(text: str) -> str:
     """Return the text of a CSV cell, with an apostrophe before what a spreadsheet would evaluate."""
-    return f"'{text}" if text.startswith(FORMULAS) and not _is_number(text) else text
+    return f"'{text}" if text.startswith(FORMULAS) and not is_number(text) else text
 
 
-def _is_number(text: str) -> bool:
+def is_number(text: str) -> bool:
+    """Whether Python reads the text as a number."""
     try:
         float(text)
     except ValueError:
