@@ -33,9 +33,9 @@ from dashboard.security.turns import Turns
 from dashboard.service.deletions import Deletions
 from dashboard.service.live_attempts import Silence, SlowRanks
 from dashboard.service.live_runs import LiveRuns
+from dashboard.service.people_secrets import Secrets
 from dashboard.service.references import References
 from dashboard.service.scheduler import Scheduler
-from dashboard.service.secrets import Secrets
 from dashboard.service.store_opening import open_store
 from dashboard.settings import DAY_S, Settings
 from dashboard.snapshots.stored_snapshots import Snapshots

@@ -9,7 +9,7 @@ from typing import Any
 
 from pydantic import BaseModel
 
-from dashboard.service.secrets import Secrets
+from dashboard.service.people_secrets import Secrets
 from dashboard.snapshots.stored_snapshots import Snapshots
 from db import acting
 from db.engine import Store

@@ -320,7 +320,7 @@ def _secrets(data: Path) -> tuple[bool, str]:
     if isinstance(where, Path) and not where.exists():
         return True, "none yet."
     from dashboard.security.keys.secret_key import SecretKey, SecretsUnreadable
-    from db.people import secrets
+    from db.people import stored_secrets
     from db.trouble import StoreUnusable
 
     path = Path(os.environ.get("RANKZERO_SECRET_KEY_FILE") or data / "secret-key")
@@ -328,7 +328,7 @@ def _secrets(data: Path) -> tuple[bool, str]:
         return False, warning
     key = SecretKey(path, lambda: True)
     try:
-        stored = secrets.looked_up(where)
+        stored = stored_secrets.looked_up(where)
         for secret in stored:
             key.decrypt(secret.ciphertext, secret.owner.user, secret.owner.project, secret.name)
     except (SecretsUnreadable, StoreUnusable) as error:

@@ -8,7 +8,7 @@ import streamlit as st
 
 from dashboard.service import service
 from dashboard.views.layout import actions, links, permissions, style, visitor
-from dashboard.views.people.secrets import show_secrets
+from dashboard.views.people.secrets_section import show_secrets
 from domain import lists
 from domain.people.accounts import SHORTEST_PASSWORD, WAYS, SessionView, UserView
 from domain.people.roles import Action, Role, Scope, in_words

@@ -13,7 +13,7 @@ from db import acting
 from db.models import User
 from db.people import audit, removal
 from db.people.audit import AuditFilter
-from db.people.secrets import NoSuchSecret
+from db.people.stored_secrets import NoSuchSecret
 from domain.people.rights import Denied, Rights
 from domain.people.roles import Role, Scope
 from domain.requests.errors import InvalidRequest

@@ -44,7 +44,7 @@ FIELDS = {
     "nodes/nodes_page": {"preflight_nodes", "preflight_bandwidth"},
     "people/account_page": {"account_email", "account_old", "account_new", "token_name", "token_scope", "token_project",
                      "token_lasts"},
-    "people/secrets": {"secret_name", "secret_value", "secret_owner"},
+    "people/secrets_section": {"secret_name", "secret_value", "secret_owner"},
     "launch/code": {"launch_recent", "launch_uploaded"},  # they fill the form
     "run/run_page": {"run_tab", "id"},  # the tab goes into the address, which is of the run that it names
 }  # fmt: skip

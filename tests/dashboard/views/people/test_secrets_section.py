@@ -18,7 +18,7 @@ NAMES = "launch_secrets"
 
 def section() -> None:
     from dashboard.service import service
-    from dashboard.views.people.secrets import show_secrets
+    from dashboard.views.people.secrets_section import show_secrets
 
     service.act_for_visitor()
     show_secrets(["default", "vision"])

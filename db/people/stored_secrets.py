@@ -20,7 +20,7 @@ from domain.messages import TERMINAL_STATES
 from domain.people.audit import AuditAction
 from domain.people.rights import NOBODY, PROGRAM
 from domain.people.roles import Action
-from domain.people.secrets import SecretView
+from domain.people.secret_views import SecretView
 
 
 class NoSuchSecret(NoSuch):

@@ -12,7 +12,7 @@ from dashboard.service import service
 from dashboard.views.layout import actions, permissions, style, visitor
 from domain.people.rights import Denied
 from domain.people.roles import Action
-from domain.people.secrets import SecretView
+from domain.people.secret_views import SecretView
 from domain.requests.errors import InvalidRequest
 from domain.text.formats import ago, as_text
 

@@ -10,14 +10,14 @@ from dashboard.clock import AnchoredTime
 from dashboard.security.keys.secret_key import SecretKey, SecretsUnreadable
 from db import acting
 from db.engine import Store
-from db.people import secrets
+from db.people import stored_secrets
 from db.people.ownership import project_of
-from db.people.secrets import Receiver, SecretOwner, StoredSecret
+from db.people.stored_secrets import Receiver, SecretOwner, StoredSecret
 from domain.assignments import Assignment
 from domain.masking.values import check_value, doubt
 from domain.people.rights import OWNER, Denied, Rights
 from domain.people.roles import Action
-from domain.people.secrets import SecretView, SetSecretView
+from domain.people.secret_views import SecretView, SetSecretView
 from domain.requests.errors import InvalidRequest, NoSuchReference
 from domain.spec import RunSpec, check_variable
 
@@ -29,7 +29,7 @@ class Secrets:
 
     def __init__(self, store: Store, key_file: Path, clock: AnchoredTime) -> None:
         self._store, self._clock = store, clock
-        self._key = SecretKey(key_file, lambda: secrets.has_any(store))
+        self._key = SecretKey(key_file, lambda: stored_secrets.has_any(store))
 
     def set(self, name: str, value: str, project: str | None = None) -> SetSecretView:
         """Set a secret of the actor, or of a project. Raises InvalidRequest, Denied, SecretsUnreadable."""
@@ -37,14 +37,14 @@ class Secrets:
         _check_name(name)
         check_value(value)
         ciphertext = self._key.encrypt(value, owner.user, owner.project, name)
-        view = secrets.put(self._store, owner, name, ciphertext, acting.rights().by, self._clock())
+        view = stored_secrets.put(self._store, owner, name, ciphertext, acting.rights().by, self._clock())
         log.info("secret %s of %s set", name, owner)
         return SetSecretView(**view.model_dump(), doubt=doubt(value))
 
     def remove(self, name: str, project: str | None = None) -> SecretView:
         """Remove a secret; live attempts keep it. Raises NoSuchSecret, Denied."""
         owner = _owner_to_change(project)
-        view = secrets.remove(self._store, owner, name)
+        view = stored_secrets.remove(self._store, owner, name)
         log.info("secret %s of %s removed", name, owner)
         return view
 
@@ -52,9 +52,11 @@ class Secrets:
         """The secrets that the actor may launch with, by name: with a token for one project its own alone."""
         rights = acting.rights()
         projects = [
-            project for project in secrets.projects_with_secrets(self._store) if rights.may(Action.LAUNCH, project)
+            project
+            for project in stored_secrets.projects_with_secrets(self._store)
+            if rights.may(Action.LAUNCH, project)
         ]
-        return secrets.of_owners(self._store, _own(rights), projects)
+        return stored_secrets.of_owners(self._store, _own(rights), projects)
 
     def check_spec(self, spec: RunSpec) -> None:
         """Raise InvalidRequest where a launch names secrets that it would not get, or contains a value."""
@@ -63,7 +65,7 @@ class Secrets:
         rights, project = acting.rights(), project_of(spec)
         of_project = project if rights.may(Action.LAUNCH, project) else None  # a preview must not tell what is hidden
         with self._store.read() as session:
-            usable = secrets.usable(session, _own(rights), of_project, spec.secrets)
+            usable = stored_secrets.usable(session, _own(rights), of_project, spec.secrets)
         if missing := sorted(set(spec.secrets) - usable.keys()):
             raise NoSuchReference("secrets", _missing(missing[0], "yours", project))
         try:
@@ -86,28 +88,30 @@ class Secrets:
 
     def _values(self, assignment: Assignment) -> Mapping[str, str]:
         fence, names = assignment.fence, assignment.spec.secrets
-        ciphertexts = secrets.given(self._store, fence) or self._give(assignment)
+        ciphertexts = stored_secrets.given(self._store, fence) or self._give(assignment)
         return {name: self._key.decrypt(ciphertexts[name], fence, name) for name in names}
 
     def _give(self, assignment: Assignment) -> Mapping[str, bytes]:
         """Give an attempt its secrets; return their ciphertexts. Raises InvalidRequest."""
         fence, names = assignment.fence, assignment.spec.secrets
         with self._store.write() as session:
-            if ciphertexts := secrets.given_in(session, fence):
+            if ciphertexts := stored_secrets.given_in(session, fence):
                 return ciphertexts  # another node of the attempt asked at the same time
-            secrets.forget_ended(session)
-            receiver = secrets.receiver(session, assignment.run_id, fence)
+            stored_secrets.forget_ended(session)
+            receiver = stored_secrets.receiver(session, assignment.run_id, fence)
             if receiver is None:
                 raise InvalidRequest("secrets", "secrets: it gets none, since it has ended.")
             of_project = receiver.project if receiver.may_launch else None
             person = None if receiver.is_bound else _person(receiver.by)
-            usable = secrets.usable(session, person, of_project, names)
+            usable = stored_secrets.usable(session, person, of_project, names)
             if missing := sorted(set(names) - usable.keys()):
                 raise InvalidRequest("secrets", _not_given(missing[0], receiver))
             for secret in usable.values():
-                secrets.give(session, receiver, secret, self._key.encrypt(self._value(secret), fence, secret.name))
+                stored_secrets.give(
+                    session, receiver, secret, self._key.encrypt(self._value(secret), fence, secret.name)
+                )
             session.flush()
-            return secrets.given_in(session, fence)
+            return stored_secrets.given_in(session, fence)
 
     def _value(self, secret: StoredSecret) -> str:
         return self._key.decrypt(secret.ciphertext, secret.owner.user, secret.owner.project, secret.name)
