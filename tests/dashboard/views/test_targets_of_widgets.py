@@ -26,8 +26,9 @@ WITHOUT_TARGET = {
     # They make something new, of the fields beside them; nothing that exists is changed.
     "alert_set": "an alert", "invite_make": "an invitation", "join_make": "a join token", "launch_now": "a run",
     "launch_freeze": "a lock of the form's Python", "preflight_run": "a preflight",
-    "Make a token": "an access token", "Set": "a secret, by the name in the form", "Start the study": "a study of the form",
-    # They act on whoever clicks, and there is only one.
+    "Make a token": "an access token", "Set": "a secret, by the name in the form",
+    "Start the study": "a study of the form",
+    # They act on the visitor, and there is only one.
     "Save": "one's account", "sign_out_others": "one's browsers", "sign_out_everywhere": "one's browsers",
     # They change what this page shows, or fill the form, and nothing that is stored.
     "runs_deleted": "opens a list", "deleted_close": "the message", "close_node": "the panel",
