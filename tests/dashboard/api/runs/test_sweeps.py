@@ -133,7 +133,7 @@ def test_a_trial_that_is_behind_is_pruned_and_goes_on_when_it_is_among_the_best(
     (_, first), (_, second) = live(node, 2)
     node.log_points(first, 0, val__loss=[(9, 0.9, 1.0), (10, 0.2, 2.0)])
     wait_for(lambda: show(dashboard, sweep_id)["trials"][0]["rung"] == 1, "its rung")
-    node.log_points(second, 0, val__loss=[(5, 0.1, 1.0), (12, 0.3, 2.0)])
+    node.log_points(second, 0, val__loss=[(5, 0.28, 1.0), (12, 0.3, 2.0)])
     message = "pruned at rung 1 (step 10): val/loss 0.3, the best third is at 0.2 or lower"
     wait_for(lambda: show(dashboard, sweep_id)["trials"][1]["message"] == message, "its pruning")
     wait_for(lambda: "stop" in {one.action for one in node.client.desired_state(None, 0).assignments}, "a stop")
