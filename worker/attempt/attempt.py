@@ -18,8 +18,7 @@ from domain.text.json_values import parse_json
 from domain.text.paths import problem_in_words
 from worker.attempt import supervision
 from worker.attempt.delivery import NOTHING, OpenDelivery, not_sent
-from worker.attempt.given_secrets import GivenSecrets
-from worker.attempt.left_files import LeftFiles
+from worker.attempt.given_secrets import GivenSecrets, LeftFiles
 from worker.attempt.reports import (
     SHUTDOWN_MESSAGE,
     Shutdown,
