@@ -16,8 +16,7 @@ from domain.environments.sources import OTHERWISE
 from domain.spec import PASSED
 
 if TYPE_CHECKING:  # imported lazily: only a launch needs it
-    from dashboard.snapshots.code_checks import CodeRequest
-    from dashboard.snapshots.code_packing import PackedCode
+    from dashboard.snapshots.code_packing import CodeRequest, PackedCode
 import os
 
 from dashboard.planning import interpreters
@@ -72,7 +71,7 @@ def preview(server: ServerClient, spec: Spec) -> Any:
 def _code_request(spec: Spec) -> CodeRequest | None:
     """Return the code to pack; None for recipes, runs in place and paths of other machines. Raises CommandFailed."""
     from dashboard.planning.environments import of_recipe
-    from dashboard.snapshots.code_checks import CodeRequest
+    from dashboard.snapshots.code_packing import CodeRequest
 
     target = spec["target"]
     if target in RECIPES:

@@ -19,8 +19,7 @@ from dashboard.script_reader.proposals import is_whole_batch, option_for
 from dashboard.script_reader.reading import Script, read_script
 from dashboard.script_reader.source import UnreadableScript
 from dashboard.script_reader.targets import script_or_problem
-from dashboard.snapshots.code_checks import check_code_of
-from dashboard.snapshots.code_packing import PackedCode
+from dashboard.snapshots.code_packing import PackedCode, check_code_of
 from dashboard.snapshots.git_address import CodeRefused, is_git_address
 from db.slurm.slurm_jobs import GATEWAY
 from domain.choices import RECIPES

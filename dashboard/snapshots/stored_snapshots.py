@@ -17,8 +17,7 @@ from dashboard.clock import AnchoredTime
 from dashboard.private_files import make_private_directory
 from dashboard.snapshots import uploads
 from dashboard.snapshots.archive import Archive, Packed, pack
-from dashboard.snapshots.code_checks import CodeRequest
-from dashboard.snapshots.code_packing import PackedCode, pack_code
+from dashboard.snapshots.code_packing import CodeRequest, PackedCode, pack_code
 from dashboard.snapshots.git import GitLimits
 from dashboard.snapshots.git_address import CodeRefused
 from dashboard.snapshots.origin import Origin

@@ -15,7 +15,7 @@ from pathlib import Path, PurePosixPath
 from typing import IO
 
 from dashboard.snapshots.archive import MOST_ENTRIES, MOST_FILES, too_many_files
-from dashboard.snapshots.code_checks import check_python
+from dashboard.snapshots.code_packing import check_python
 from dashboard.snapshots.git_address import CodeRefused
 from dashboard.snapshots.selection import Selection, TooManyFiles, select
 from domain.text import formats

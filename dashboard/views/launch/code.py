@@ -12,8 +12,7 @@ from dashboard.components.browser import upload_code
 from dashboard.paths import exists, is_folder, is_visible_folder, may_read
 from dashboard.planning import environments, freezing, interpreters
 from dashboard.service import service
-from dashboard.snapshots.code_checks import CodeRequest
-from dashboard.snapshots.code_packing import survey
+from dashboard.snapshots.code_packing import CodeRequest, survey
 from dashboard.snapshots.git_address import CodeRefused, is_git_address
 from dashboard.snapshots.origin import Origin
 from dashboard.views.launch.fields import (

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from dashboard.snapshots.code_checks import python_problem
+from dashboard.snapshots.code_packing import python_problem
 from dashboard.snapshots.git_address import CodeRefused
 
 

@@ -6,8 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from dashboard.snapshots.code_checks import CodeRequest, check_code
-from dashboard.snapshots.code_packing import PackedCode, pack_code
+from dashboard.snapshots.code_packing import CodeRequest, PackedCode, check_code, pack_code
 from dashboard.snapshots.git import GitLimits, Outcome, pinned
 from dashboard.snapshots.git_address import CodeRefused, check_address, check_ref, is_git_address, repository_name
 from tests.dashboard.checkouts import commit, git, names_in, write
@@ -122,7 +121,7 @@ def brought(tmp_path: Path, url: str, ref: str | None = None, limits: GitLimits 
 @pytest.fixture
 def any_address(monkeypatch) -> None:
     """Addresses on this disk, which nobody can name otherwise."""
-    monkeypatch.setattr("dashboard.snapshots.code_checks.check_address", lambda url: url)
+    monkeypatch.setattr("dashboard.snapshots.code_packing.check_address", lambda url: url)
 
 
 def test_a_ref_becomes_the_commit_it_stands_for(tmp_path, repository, any_address):

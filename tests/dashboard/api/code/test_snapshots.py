@@ -12,8 +12,7 @@ import pytest
 from dashboard.snapshots import code_packing, selection
 from dashboard.snapshots import git as snapshot_git
 from dashboard.snapshots.archive import pack
-from dashboard.snapshots.code_checks import CodeRequest, check_code
-from dashboard.snapshots.code_packing import pack_code, survey
+from dashboard.snapshots.code_packing import CodeRequest, check_code, pack_code, survey
 from dashboard.snapshots.git_address import CodeRefused
 from dashboard.snapshots.selection import select
 from tests.dashboard.checkouts import commit, git, names_in, write
