@@ -20,7 +20,6 @@ from starlette.types import ASGIApp, Receive, Scope, Send
 from streamlit.web import bootstrap
 
 from dashboard import colours
-from dashboard.app import reruns
 from dashboard.app.assets import Assets, PackedFile, StreamlitsScripts
 from dashboard.colours import ICON, LOGO
 from dashboard.errors import error_body
@@ -191,7 +190,6 @@ UPLOAD_LIMIT_MIB = 1
 def pages(host: str, port: int) -> st.App:
     """The pages; enter `.lifespan()` before the first request."""
     bootstrap.load_config_options({**_theme(), **_options(host, port)})
-    reruns.wait_for_last_messages()
     return st.App(SCRIPT)
 
 

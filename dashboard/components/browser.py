@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from importlib.resources import files
 from typing import Any
 
@@ -17,8 +17,6 @@ def browser_component(name: str, module: str, css: str = "") -> Callable[..., An
     css = style("elements/component") + css + style(module)
     return component(f"rankzero.{name}", css=css, js=_LOADER.replace("MODULE", module))
 
-
-LOOK_AGAIN_S = 60.0
 
 # Streamlit runs a component's script from a blob: address, from where nothing relative can be imported. So it gets
 # these few lines, which find our modules beside Streamlit's own files, wherever a proxy has put both. All
@@ -51,7 +49,7 @@ _permission = browser_component("notification_permission", "entry/notifications"
 _phases = browser_component("phases", "run/phases")
 _preflight = browser_component("preflight", "cluster/preflight")
 _project = browser_component("project", "runs/project")
-_refresh = component("rankzero.refresh", js=_LOADER.replace("MODULE", "live/telling"))
+_refresh = component("rankzero.refresh", js=_LOADER.replace("MODULE", "live/refresh"))
 _kept_form = component("rankzero.kept_form", js=_LOADER.replace("MODULE", "launch/kept_form"))
 _search = browser_component("search_field", "runs/search_field")
 _study = browser_component("study", "studies/studies", _plots_css)
@@ -65,41 +63,23 @@ def run_header(run_id: str, name: str, key: str | None = None, *, has_people: bo
     _header(data={"run_id": run_id, "name": name, "has_people": has_people}, key=key)
 
 
-def run_changes(
-    run: RunView,
-    key: str,
-    news_kinds: Sequence[str],
-    *,
-    shown: Collection[str] = ("state",),
-    pause_s: float = 0.0,
-    every_s: float | None = None,
-) -> None:
-    """Rerun the fragment around it when the run is no longer as shown, or has news of `news_kinds`.
-
-    `pause_s`: the least from the news to the rerun; `every_s`: rerun without news too, for what nobody announces
-    (a minute by default; a run that has ended is not looked at again)."""
-    if every_s is None and not run.state.is_terminal:
-        every_s = LOOK_AGAIN_S
+def run_changes(run: RunView, *, follows_steps: bool) -> None:
+    """Draw the page again when the run is no longer as shown, or has news; `follows_steps`: also while it steps."""
     values = {
         "state": run.state,
-        "step": run.step,
         "has_step": bool(run.step),
         "is_broken": run.loss_not_finite_since is not None,
         "is_sending": run.delivery is not None,
     }
-    data = {
-        "run_id": run.id,
-        "heard": list(news_kinds),
-        "values": {name: values[name] for name in shown},
-        "pause_s": pause_s,
-        "every_s": every_s,
-    }
-    _changes(data=data, key=key, on_changed_change=_rerun, width="content")
+    steps = {"step": run.step} if follows_steps else {}
+    _changes(
+        data={"run_id": run.id, "values": values | steps}, key="run_changes", on_changed_change=_rerun, width="content"
+    )
 
 
-def refresh(key: str, every_s: float) -> None:
-    """Rerun the fragment around it every `every_s` seconds, while it is shown and the page is not being left."""
-    _refresh(data={"every_s": every_s}, key=key, on_changed_change=_rerun, width="content")
+def refresh(every_s: float | None, trouble: str) -> None:
+    """Draw the page again every `every_s` seconds while it is seen, and when the server's trouble is not this."""
+    _refresh(data={"every_s": every_s, "trouble": trouble}, key="refresh", on_changed_change=_rerun, width="content")
 
 
 def _rerun() -> None:

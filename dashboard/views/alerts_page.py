@@ -130,9 +130,9 @@ def _create() -> None:
     state["alert_target"] = ""
 
 
-@style.refreshed(REFRESH_S)
 @style.quiet_without_store
 def _list() -> None:
+    style.refresh_within(REFRESH_S)
     current = service.current()
     listed = alerts.alerts(current.store)
     secret: tuple[str, str] | None = st.session_state.get(SECRET)

@@ -22,29 +22,33 @@ from dashboard.views.people import account_page, audit_page, menu, people_page
 from dashboard.views.run import run_page
 from dashboard.views.studies import studies_page
 
+SHOWN: dict[str, tuple[str, Callable[[], None]]] = {
+    "": ("list", runs_page.page),
+    "studies": ("trending_up", studies_page.page),
+    "launch": ("play_arrow", launch_page.page),
+    "nodes": ("dns", nodes_page.page),
+    "alerts": ("notifications", alerts_page.page),
+    "compare": ("stacked_line_chart", compare_page.page),
+    "logs": ("manage_search", logs_page.page),
+    "scaling": ("trending_up", studies_page.scaling),
+    "sweeps": ("tune", studies_page.sweeps),
+    "project": ("folder", project_page.page),
+    "people": ("group", people_page.page),
+    "audit": ("history", audit_page.page),
+    "account": ("person", account_page.page),
+    "run": ("show_chart", run_page.page),
+}
+"""Icon and content of each page, by its path."""
+
 
 def pages() -> dict[str, st.Page]:
     """Return all pages by name. The default page is only at `/`; Run, Project and Compare are opened from a
     table, a sweep or a scaling study from Studies, Search logs from the list of runs."""
-    return {
-        "runs": _page("", runs_page.page, "list"),
-        "studies": _page("studies", studies_page.page, "trending_up"),
-        "launch": _page("launch", launch_page.page, "play_arrow"),
-        "nodes": _page("nodes", nodes_page.page, "dns"),
-        "alerts": _page("alerts", alerts_page.page, "notifications"),
-        "compare": _page("compare", compare_page.page, "stacked_line_chart"),
-        "logs": _page("logs", logs_page.page, "manage_search"),
-        "scaling": _page("scaling", studies_page.scaling, "trending_up"),
-        "sweeps": _page("sweeps", studies_page.sweeps, "tune"),
-        "project": _page("project", project_page.page, "folder"),
-        "people": _page("people", people_page.page, "group"),
-        "audit": _page("audit", audit_page.page, "history"),
-        "account": _page("account", account_page.page, "person"),
-        "run": _page("run", run_page.page, "show_chart"),
-    }
+    return {path or "runs": _page(path) for path in SHOWN}
 
 
-def _page(path: str, show: Callable[[], None], icon: str) -> st.Page:
+def _page(path: str) -> st.Page:
+    icon, show = SHOWN[path]
     address = f"/{path}"
     visibility: Literal["visible", "hidden"] = "visible" if address in IN_BAR else "hidden"
     return st.Page(
@@ -52,7 +56,7 @@ def _page(path: str, show: Callable[[], None], icon: str) -> st.Page:
     )
 
 
-HEADED_BY_THEIR_LISTS = frozenset({"Scaling", "Sweeps"})
+HEADED_BY_THEIR_LISTS = frozenset({"/scaling", "/sweeps"})
 
 
 def bar() -> None:

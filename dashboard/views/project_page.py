@@ -52,9 +52,9 @@ def page() -> None:
     runs_table(filters, on_cleared=_show_all, on_changed=_ignore, on_viewed=_ignore, key="project_runs")
 
 
-@style.refreshed(REFRESH_S)
 @style.quiet_without_store
 def _summary(name: str) -> None:
+    style.refresh_within(REFRESH_S)
     store, now = service.current().store, service.current().clock()
     try:
         project = VIEWS.get((store, name, visibility()), lambda: projects.project(store, name, now))

@@ -62,7 +62,6 @@ function runOfPage() {
 function settle() {
   clearTimeout(deadline);
   deadline = undefined;
-  if (!page.hasAttribute('data-opened')) lookForBlank();
   [shownPath, shownRun] = [location.pathname, runOfPage()];
   for (const name of ['data-settled', 'data-opened']) page.toggleAttribute(name, true);
   lookForServer(); // it may have been lost meanwhile
@@ -91,18 +90,6 @@ function watchLoading() {
   clearTimeout(sign);
   const least = page.hasAttribute('data-loading') ? SIGN_LEAST_MS : 0;
   sign = setTimeout(() => page.toggleAttribute('data-loading', now), now ? SIGN_AFTER_MS : least);
-}
-
-// On a busy machine Streamlit has left a page empty after a click whose rerun met another one, until somebody reloads
-// it. Each page of ours has the bar, or an error.
-const LOOKED_FOR_BLANK_EVERY_MS = 3000;
-const CONTENT = '.st-key-bar,[data-testid="stException"],.stApp:not([data-test-script-state="notRunning"])';
-
-/** @param {boolean} wasBlank one look may come in the midst of a change */
-function lookForBlank(wasBlank = false) {
-  const isBlank = !document.querySelector(CONTENT);
-  if (isBlank && wasBlank) location.reload();
-  else setTimeout(() => lookForBlank(isBlank), LOOKED_FOR_BLANK_EVERY_MS);
 }
 
 if (globalThis.Notification?.permission === 'granted') {

@@ -23,7 +23,7 @@ export function pageUrl(address) {
 
 /**
  * Go to a page of ours as Back and Forward do: Streamlit then changes the page on the browser's side, where
- * no rerun of a fragment can come in between and leave it blank. A page that is still the old one after a
+ * no rerun of the old page can come in between. A page that is still the old one after a
  * while is loaded.
  * @param {string} url
  * @returns {() => void} to be called when the old page is left

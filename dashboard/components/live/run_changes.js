@@ -1,4 +1,4 @@
-/** Tells the page's script when what it shows of a run has changed: it need not look every other second. */
+/** Draws the page again when what it shows of a run has changed: its script need not look every other second. */
 
 import { mountOnce } from '../elements/elements.js';
 import { connect } from './live_connection.js';
@@ -7,7 +7,10 @@ import { Teller } from './telling.js';
 const GATHERED_MS = 200;
 /** Not all viewers' pages ask in the same moment. */
 const SPREAD_MS = 500;
-/** What a part of the page may show of a run, by the names that `run_changes` in browser.py gives. */
+/** Between two looks at a run that steps. */
+const STEPS_MS = 2000;
+const NEWS = /** @type {const} */ (['history', 'checkpoints', 'deleted']);
+/** What the page may show of a run, by the names that `run_changes` in browser.py gives. */
 const SHOWN = /** @type {Record<string, (run: import('../server/documents.js').Run) => unknown>} */ ({
   state: (run) => run.state,
   step: (run) => run.step ?? null,
@@ -34,7 +37,7 @@ class RunChanges {
     const connection = (this._connection = connect(component.data));
     this._teller = new Teller(component);
     this._endings = [
-      ...component.shown.heard.map((/** @type {any} */ kind) => connection.on(kind, () => this._soon())),
+      ...NEWS.map((kind) => connection.on(kind, () => this._soon())),
       connection.on('run', () => this._compare()),
       connection.on('status', (status) => {
         if (status !== 'live') this._soon();
@@ -47,7 +50,6 @@ class RunChanges {
   refresh(component) {
     this._component = component;
     this._teller.component = component;
-    this._teller.every(component.shown.every_s);
     this._compare();
   }
 
@@ -61,11 +63,12 @@ class RunChanges {
   _compare() {
     const { run } = this._connection;
     if (!run) return;
-    if (Object.entries(this._component.shown.values).some(([name, value]) => SHOWN[name](run) !== value)) this._soon();
+    const shown = Object.entries(this._component.shown.values);
+    const changed = shown.filter(([name, value]) => SHOWN[name](run) !== value).map(([name]) => name);
+    if (changed.length) this._soon(changed.every((name) => name === 'step') ? STEPS_MS : GATHERED_MS);
   }
 
-  _soon() {
-    const { pause_s: pauseS } = this._component.shown;
-    this._teller.soon(Math.max(1000 * pauseS, GATHERED_MS + SPREAD_MS * Math.random()));
+  _soon(waitMs = GATHERED_MS) {
+    this._teller.soon(waitMs + SPREAD_MS * Math.random());
   }
 }

@@ -1,21 +1,24 @@
-/**
- * Reruns the part of the page around a component: in turn, while somebody sees it, never on the way to another page.
- */
+/** Draws the page again for a component: while somebody sees it, after a click, never on the way to another page. */
 
-import { mountOnce } from '../elements/elements.js';
-
-const WAIT_MS = 2000;
-/** Of two parts of the page that tell in the same moment, Streamlit would rerun one only. */
-const APART_MS = 100;
+/** Between two looks whether the page may be drawn again now. */
+const WAIT_MS = 500;
+/** Long enough for Streamlit to begin what a click, a key or a component has asked for. */
+const TOUCHED_MS = 2000;
+const TOLD_MS = 500;
 const LOOKED_AT_EVERY_MS = 100;
 const QUIET_MS = 500;
+const AT_REST = '.stApp[data-test-script-state="notRunning"]';
 const PAGE_LINK = 'a[data-testid="stPageLink-NavLink"]';
 const DIALOG = '[data-testid="stDialog"]';
-let turn = Promise.resolve();
+let quietUntil = 0;
 let isLeaving = false;
 /** @type {string|null|undefined} */
 let left;
 
+// What a click opens is drawn first: Streamlit may lose what a run says at its end to one that is asked for then.
+for (const kind of ['pointerdown', 'keydown', 'input']) {
+  document.addEventListener(kind, () => holdBack(TOUCHED_MS), { capture: true, passive: true });
+}
 // Until the new page's script runs, Streamlit's requests name the old page: one sent then would show neither.
 addEventListener('popstate', leave);
 document.addEventListener(
@@ -26,9 +29,18 @@ document.addEventListener(
   true,
 );
 
-/** Which run of the whole script drew the bar; parts of a page that run alone leave it. */
+/** @param {number} ms */
+function holdBack(ms) {
+  quietUntil = Math.max(quietUntil, performance.now() + ms);
+}
+
+/** Which run of the whole script drew the bar; a page that is drawn again leaves it. */
 function runOfPage() {
   return document.querySelector('[data-run]')?.getAttribute('data-run');
+}
+
+function isAtRest() {
+  return document.querySelector(AT_REST) !== null;
 }
 
 /** Hold everything back until the new page's script has run, and Streamlit has been at rest for a while. */
@@ -38,89 +50,55 @@ export function leave() {
   isLeaving = true;
   let quietMs = 0;
   const looking = setInterval(() => {
-    const isAtRest = document.querySelector('.stApp[data-test-script-state="notRunning"]');
-    quietMs = isAtRest && runOfPage() !== left ? quietMs + LOOKED_AT_EVERY_MS : 0;
+    quietMs = isAtRest() && runOfPage() !== left ? quietMs + LOOKED_AT_EVERY_MS : 0;
     if (quietMs < QUIET_MS) return;
     clearInterval(looking);
     isLeaving = false;
   }, LOOKED_AT_EVERY_MS);
 }
 
+/**
+ * A page that nobody sees waits until somebody does, and one behind a dialog until that is closed: of it and a click in
+ * the dialog in the same moment, Streamlit would rerun one only, and the dialog might stay open.
+ */
+function mustWait() {
+  const isTouched = performance.now() < quietUntil;
+  return document.hidden || isLeaving || isTouched || !isAtRest() || document.querySelector(DIALOG) !== null;
+}
+
 export class Teller {
-  /** @param {{parentElement?: Node, setTriggerValue?: (name: string, value: unknown) => void}} component */
+  _due = Infinity;
+
+  /** @param {{setTriggerValue?: (name: string, value: unknown) => void}} component */
   constructor(component) {
     this.component = component;
   }
 
   /** @param {number} waitMs gathers what comes meanwhile */
   soon(waitMs) {
-    this._timer ??= setTimeout(() => this.tell(), waitMs);
+    const due = performance.now() + waitMs;
+    if (due >= this._due) return;
+    this._due = due;
+    clearTimeout(this._timer);
+    this._timer = setTimeout(() => this.tell(), waitMs);
   }
 
   /** @param {number|null|undefined} seconds none for never */
   every(seconds) {
     clearInterval(this._again);
-    if (seconds) this._again = setInterval(() => this.tell(), seconds * 1000);
+    if (seconds) this._again = setInterval(() => this.soon(0), seconds * 1000);
   }
 
   tell() {
     clearTimeout(this._timer);
-    const mustWait = this._mustWait();
-    this._timer = mustWait ? setTimeout(() => this.tell(), WAIT_MS) : undefined;
-    if (!mustWait) turn = turn.then(() => this._tellNow()).catch(reportError);
-  }
-
-  /**
-   * A page that nobody sees waits until somebody does. A part behind a dialog waits until that is closed: of it and a
-   * click in the dialog in the same moment, Streamlit would rerun one only, and the dialog might stay open.
-   */
-  _mustWait() {
-    return document.hidden || isLeaving || (document.querySelector(DIALOG) !== null && !this._isInDialog());
-  }
-
-  _isInDialog() {
-    const root = this.component.parentElement?.getRootNode();
-    const place = root instanceof ShadowRoot ? root.host : this.component.parentElement;
-    return place instanceof Element && place.closest(DIALOG) !== null;
+    this._due = Infinity;
+    if (mustWait()) return this.soon(WAIT_MS);
+    holdBack(TOLD_MS);
+    this.component.setTriggerValue?.('changed', true);
   }
 
   destroy() {
-    this._hasEnded = true;
     clearInterval(this._again);
     clearTimeout(this._timer);
-  }
-
-  /** @returns {Promise<void>} ends when the next one may tell */
-  _tellNow() {
-    if (this._hasEnded) return Promise.resolve();
-    if (this._mustWait()) {
-      this.soon(WAIT_MS);
-      return Promise.resolve();
-    }
-    this.component.setTriggerValue?.('changed', true);
-    return new Promise((done) => {
-      setTimeout(done, APART_MS);
-    });
-  }
-}
-
-/** @param {import('../elements/elements.js').Component} component */
-export const mount = (component) => mountOnce(component, (first) => new Refresh(first));
-
-/** The component that asks for its part again every few seconds, as long as that is shown. */
-class Refresh {
-  /** @param {import('../elements/elements.js').Component} component */
-  constructor(component) {
-    this._teller = new Teller(component);
-    this._teller.every(component.data.every_s);
-  }
-
-  /** @param {import('../elements/elements.js').Component} component */
-  refresh(component) {
-    this._teller.component = component;
-  }
-
-  destroy() {
-    this._teller.destroy();
   }
 }

@@ -20,7 +20,7 @@ from dashboard.views.launch.form import EMPTY, RECIPE, FormReading, read, values
 from dashboard.views.launch.script import ScriptForm
 from dashboard.views.launch.sweeping import DraftSweep
 from dashboard.views.launch.swept_fields import LINES, take_out
-from dashboard.views.layout import actions, permissions, style, visitor
+from dashboard.views.layout import actions, permissions, style
 from dashboard.views.layout.actions import AWAY, cause
 from dashboard.views.layout.tables import table
 from db.checkpoints import checkpoint_queries
@@ -33,7 +33,6 @@ from domain.text.formats import as_text, plural
 from domain.views import RunView
 
 
-@visitor.fragment
 @style.quiet_without_store
 def page() -> None:
     """Show the form and its meaning; the input stays while other pages are open."""

@@ -24,32 +24,26 @@ from domain.people.rights import Denied
 from domain.requests.errors import InvalidRequest
 from domain.text.formats import as_text
 
-ASKED, ASKED_BY_CALLBACK = "dialog_asked", "dialog_asked_by_callback"
+ASKED, OPENED = "dialog_asked", "dialog_opened"
 
 
 def ask(dialog: Callable[..., None], *arguments: object) -> None:
-    """Open a dialog once the page has run again.
-
-    A fragment that refreshes itself may not open one: where a click in the dialog meets a refresh, Streamlit runs
-    the fragment and takes what it opened as done with it, so that the click goes unanswered.
-    """
+    """Open a dialog once the page is drawn; also from the callback of a widget."""
     st.session_state[ASKED] = (dialog, arguments)
-    st.rerun(scope="app")
 
 
 def show_asked() -> None:
     """Show the dialog that was asked for; called by the script of all pages."""
-    for key in (ASKED, ASKED_BY_CALLBACK):
-        if key in st.session_state:
-            dialog, arguments = st.session_state.pop(key)
-            dialog(*arguments)
+    if OPENED in st.session_state:
+        dialog, arguments = st.session_state.pop(OPENED)
+        dialog(*arguments)
 
 
 def pass_on_asked() -> None:
-    """Rerun the page where a callback has asked for a dialog: the fragment that drew its widget may not open one."""
-    if ASKED_BY_CALLBACK in st.session_state:
-        st.session_state[ASKED] = st.session_state.pop(ASKED_BY_CALLBACK)
-        st.rerun(scope="app")
+    """Have the script of all pages open the dialog: one that a page opens goes when the page is drawn again."""
+    if ASKED in st.session_state:
+        st.session_state[OPENED] = st.session_state.pop(ASKED)
+        st.rerun()
 
 
 def confirm(
@@ -85,7 +79,7 @@ def act_or_ask(question: Question, act: Callable[[], object]) -> None:
     def decide() -> None:
         consequence = question.consequence()
         if consequence.sentence:
-            st.session_state[ASKED_BY_CALLBACK] = (_ask_about, (question, consequence, act))
+            ask(_ask_about, question, consequence, act)
         else:
             act()
 

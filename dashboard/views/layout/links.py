@@ -1,4 +1,4 @@
-"""Links between the pages, and their addresses: for the keyboard, Ctrl-click, and self-refreshing fragments."""
+"""Links between the pages, and their addresses: for the keyboard and Ctrl-click."""
 
 from __future__ import annotations
 
@@ -76,8 +76,5 @@ def nothing_here(title: str, sentence: str) -> None:
 
 
 def go(page: str, **query: str) -> None:
-    """Have the browser open a page.
-
-    `st.switch_page` does not work in a fragment: the next rerun of one that refreshes itself can interrupt it
-    and leave the page blank."""
+    """Have the browser open a page as a click on a link does, so that no rerun of this page can come in between."""
     page_link(address(page, **query), "go")

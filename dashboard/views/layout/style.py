@@ -14,9 +14,8 @@ from sqlalchemy import select
 
 from dashboard.components import browser
 from dashboard.service import service
-from dashboard.views.layout import actions, visitor
+from dashboard.views.layout import actions
 from db.engine import StoreGone
-from domain.clock import SYSTEM_CLOCK
 from domain.text.formats import as_text
 
 
@@ -33,7 +32,7 @@ P = ParamSpec("P")
 Colour = Literal["red", "orange", "yellow", "blue", "green", "violet", "gray", "primary"]
 log = logging.getLogger(__name__)
 ASK_AGAIN_S = 3
-LOOK_FOR_TROUBLE_S = 15
+REFRESH, STORE_IS_AWAY = "refresh_within_s", "store_is_away"
 
 
 def hidden_title(title: str) -> None:
@@ -41,35 +40,27 @@ def hidden_title(title: str) -> None:
     st.html(f'<h1 class="hidden">{html.escape(title)}</h1>')
 
 
-def refreshed(every_s: float) -> Callable[[Callable[P, None]], Callable[P, None]]:
-    """Make a part of a page a fragment that its browser asks for again every `every_s` seconds.
+@contextmanager
+def kept_fresh() -> Iterator[None]:
+    """Have the page drawn again as often as its parts ask by `refresh_within`, and when the server has another trouble.
 
-    Streamlit's own timers (`run_every`) go on while a page is left; what they ask for then leaves a blank page."""
-
-    def decorate(show: Callable[P, None]) -> Callable[P, None]:
-        @visitor.fragment
-        @functools.wraps(show)
-        def part(*args: P.args, **kwargs: P.kwargs) -> None:
-            actions.pass_on_asked()
-            show(*args, **kwargs)
-            browser.refresh(_refresh_key(show), every_s)
-
-        return part
-
-    return decorate
+    The browser asks, while the page is seen: Streamlit's own timers (`run_every`) outlive their page."""
+    st.session_state[REFRESH] = None
+    yield
+    browser.refresh(st.session_state[REFRESH], service.current().trouble or "")
 
 
-def _refresh_key(show: Callable[P, None]) -> str:
-    """Return a key of one part of the pages; Streamlit allows no `__` in it."""
-    return f"refresh_{show.__module__}_{show.__name__.strip('_')}".replace(".", "_")
+def refresh_within(seconds: float) -> None:
+    """Have the page drawn again within that time; of several times the shortest counts."""
+    asked = st.session_state[REFRESH]
+    st.session_state[REFRESH] = seconds if asked is None else min(asked, seconds)
 
 
-@refreshed(LOOK_FOR_TROUBLE_S)
 def warn_of_trouble() -> None:
     """Show on every page why nothing can be stored, and what to do, as long as that lasts."""
     current = service.current()
     away = _why_away()
-    st.session_state["store_is_away"] = away is not None
+    st.session_state[STORE_IS_AWAY] = away is not None
     if away is not None:
         _say_store_is_away(away)
     elif trouble := current.trouble:
@@ -95,19 +86,11 @@ def quiet_without_store(show: Callable[P, None]) -> Callable[P, None]:
         except actions.AWAY as error:
             if service.current().store.trouble is None:  # else it is logged, once
                 log.warning("a page could not be shown: %s", error)
-            _leave_to_banner(error, f"{_refresh_key(show)}_away")
+            if not st.session_state.get(STORE_IS_AWAY):  # else the banner says so
+                _say_store_is_away(error)
+            refresh_within(ASK_AGAIN_S)
 
     return guarded
-
-
-def _leave_to_banner(error: Exception, key: str) -> None:
-    """Say only what the banner does not: that this part alone cannot be read."""
-    if _why_away() is None:
-        _say_store_is_away(error)
-    elif not st.session_state.get("store_is_away"):
-        st.rerun()
-    st.session_state["store_asked_at"] = SYSTEM_CLOCK.now()
-    _ask_again(key)
 
 
 def _why_away() -> Exception | None:
@@ -130,10 +113,3 @@ def _say_store_is_away(error: Exception) -> None:
         "this page recovers as soon as the store answers.",
         icon=":material/cloud_off:",
     )
-
-
-@visitor.fragment
-def _ask_again(key: str) -> None:
-    browser.refresh(key, ASK_AGAIN_S)
-    if SYSTEM_CLOCK.now() - st.session_state["store_asked_at"] > ASK_AGAIN_S / 2:
-        st.rerun()

@@ -1,4 +1,4 @@
-"""The parts, dialogs and clicks of an open page, done with the rights of its visitor.
+"""Dialogs and clicks of an open page, done with the rights of its visitor.
 
 Streamlit may run each of them in a new thread, as it does the page itself, for which `app.py` enters the rights."""
 

@@ -35,17 +35,15 @@ from domain.views import DeviceView, NodeView
 REFRESH_S = 3
 
 
-@style.refreshed(REFRESH_S)
 @style.quiet_without_store
 def panel(node_id: str, close: Callable[[], None]) -> None:
     """Show the panel over the right of the page until it is closed."""
-    if st.session_state.pop(CLOSED, False):
-        st.rerun(scope="app")  # a button of a fragment runs that fragment only
+    style.refresh_within(REFRESH_S)
     current = service.current()
     node = next((node for node in current.nodes() if node.id == node_id), None)
     if node is None:  # it was removed
         close()
-        st.rerun(scope="app")
+        st.rerun()
     with st.container(key="node_details"):
         _header(node.name, close)
         _badges(node)
@@ -67,7 +65,6 @@ TEST_SHOWN_S = 24 * 3600.0
 WHOLE_TEST = "test"
 """The part that a result is of where nothing could be tested."""
 TESTED = {"passed": "passed", "failed": "found wrong results", "unknown": "could not be done"}
-CLOSED = "nodes_closed"
 STATES: dict[str, tuple[style.Colour, str]] = {
     "alive": ("green", ":material/check_circle:"),
     "no contact": ("orange", ":material/link_off:"),
@@ -79,14 +76,9 @@ def _header(title: str, close: Callable[[], None]) -> None:
     with st.container(horizontal=True, vertical_alignment="center"):
         st.header(as_text(title), anchor=False)
         st.button(
-            "Close", icon=":material/close:", type="tertiary", on_click=_close, args=(close,),
+            "Close", icon=":material/close:", type="tertiary", on_click=close,
             key="close_node", help="Or press Escape among the cells",
         )  # fmt: skip
-
-
-def _close(close: Callable[[], None]) -> None:
-    close()
-    st.session_state[CLOSED] = True
 
 
 def _badges(node: NodeView) -> None:

@@ -12,18 +12,20 @@ from domain import lists
 from domain.text.formats import as_text, clock_time, duration_words, plural, with_code
 
 REFRESH_S = 1
+UNDER_WAY = ("waiting", "working")
 MOST_ROWS = 200
 TITLES = {"add": "Adding", "upgrade": "Upgrading", "remove": "Removing"}
 PAST = {"add": "added", "upgrade": "upgraded", "remove": "removed"}
 COLOURS = {"waiting": "gray", "working": "blue", "failed": "red"}
 
 
-@style.refreshed(REFRESH_S)
 def installations() -> None:
     """Show the newest command, and the older ones folded; nothing where there was none."""
     current = service.current()
     installations = current.installations.all()
     for installation in installations[:1]:
+        if any(host.state in UNDER_WAY for host in installation.hosts):
+            style.refresh_within(REFRESH_S)
         _show(installation, current.clock())
     older = installations[1:]
     if older and st.toggle(f"Show {plural(len(older), 'earlier command')}", key="installations_older"):
@@ -50,7 +52,7 @@ def title(installation: Installation) -> str:
     """Return the command's outcome so far as Markdown: **Adding 8 hosts**: 3 added, 1 failed, 4 to go."""
     hosts = installation.hosts
     failed = sum(host.state == "failed" for host in hosts)
-    left = sum(host.state in ("waiting", "working") for host in hosts)
+    left = sum(host.state in UNDER_WAY for host in hosts)
     counts = [(len(hosts) - failed - left, PAST[installation.action]), (failed, "failed"), (left, "to go")]
     counts_text = ", ".join(f"{count} {outcome}" for count, outcome in counts if count)
     began = clock_time(installation.began_at)[:-3]

@@ -42,10 +42,10 @@ def adding() -> None:
     joining()
 
 
-@style.refreshed(REFRESH_S)
 @style.quiet_without_store
 def joining() -> None:
     """Show the form for a join token, the command of a new one, and all tokens."""
+    style.refresh_within(REFRESH_S)
     current = service.current()
     tokens = {token.id: token for token in current.join_tokens.every()}
     _make()

@@ -12,7 +12,7 @@ from dashboard.cluster.picture import natural_key
 from dashboard.cluster.preflights import picture, verdict
 from dashboard.components.browser import cells, preflight
 from dashboard.service import service
-from dashboard.views.layout import actions, permissions, style, visitor
+from dashboard.views.layout import actions, permissions, style
 from dashboard.views.nodes import details, joining
 from db.people import users
 from domain.people.roles import Action
@@ -52,9 +52,8 @@ TAB = "nodes_tab"
 DEVICES, PREFLIGHT, JOINING = "Devices", "Preflight", "Add a node"
 
 
-@visitor.fragment
 def _cluster() -> None:
-    """Show the cells, which update themselves; this runs again only after a click."""
+    """Show the cells, which update themselves, and the panel of the picked node."""
     picked = st.session_state.get(PICKED)
     cells(picked, _pick, key=CELLS)
     if picked:
@@ -79,7 +78,7 @@ def _named_in_address(nodes: Sequence[NodeView]) -> str | None:
 
 # The Preflight tab: check whether nodes can train together, and show each node's results.
 
-REFRESH_S = 1
+REFRESH_S, ASKING_EVERY_S = 5, 1
 REFUSED = "preflight_refused"
 CHOSEN = "preflight_chosen"
 
@@ -90,18 +89,19 @@ def preflight_panel() -> None:
     _results()
 
 
-@style.refreshed(REFRESH_S)
 @style.quiet_without_store
 def _results() -> None:
+    style.refresh_within(REFRESH_S)
     checks = {check.id: check for check in service.current().preflights.all() if check.id is not None}
     if not checks:
         st.caption("No preflight has been run yet. It checks, before any rank starts, that nodes can train together.")
         return
     chosen = checks[_chosen(checks)]
+    if verdict(chosen) == "asking":
+        style.refresh_within(ASKING_EVERY_S)
     preflight(picture(chosen, permissions.signed(chosen.by)), key="preflight_matrix")
 
 
-@visitor.fragment
 @style.quiet_without_store
 def _controls() -> None:
     nodes: Sequence[NodeView] = service.current().nodes()

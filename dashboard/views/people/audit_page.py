@@ -60,9 +60,9 @@ def _chosen() -> AuditFilter:
     )
 
 
-@style.refreshed(REFRESH_S)
 @style.quiet_without_store
 def _entries() -> None:
+    style.refresh_within(REFRESH_S)
     current = service.current()
     limit = st.session_state.setdefault(LIMIT, SHOWN)
     entries = audit.entries(current.store, _chosen(), limit + 1)

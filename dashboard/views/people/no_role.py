@@ -22,12 +22,10 @@ def is_for(page: str) -> bool:
     return page not in OPEN_PAGES and rights.by is not None and not (rights.everywhere or rights.in_projects)
 
 
-@style.refreshed(ASK_AGAIN_S)
 @style.quiet_without_store
 def page() -> None:
-    """Say who gives roles; open the page itself once the visitor has one."""
-    if not is_for(""):
-        st.rerun(scope="app")
+    """Say who gives roles; the page itself opens once the visitor has one."""
+    style.refresh_within(ASK_AGAIN_S)
     givers = as_list([f"**{as_text(name)}**" for name in service.current().people.managers()])
     with st.container(border=True, horizontal_alignment="center", key="no_role"):
         st.space("medium")

@@ -109,9 +109,9 @@ def _open_invitations() -> list[InvitationView]:
 # Everybody with an account, and who was invited.
 
 
-@style.refreshed(REFRESH_S)
 @style.quiet_without_store
 def _people() -> None:
+    style.refresh_within(REFRESH_S)
     current = service.current()
     now = current.clock()
     everybody = current.people.users()
@@ -158,9 +158,8 @@ def _person(person: UserView, now: float) -> None:
         with remove, st.container(horizontal=True):
             if person.email:
                 make = partial(_make_password_link, person.email)
-                if st.button("New password link", key=f"person_link_{person.name}", type="tertiary",
-                             on_click=actions.attempt, args=(make, REFUSED)):  # fmt: skip
-                    st.rerun(scope="app")  # the link is shown above this fragment
+                st.button("New password link", key=f"person_link_{person.name}", type="tertiary",
+                          on_click=actions.attempt, args=(make, REFUSED))  # fmt: skip
             if st.button("Remove", key=f"person_remove_{person.name}", type="tertiary"):
                 loss = service.current().people.loss_by_removal(person.name)
                 actions.ask(_confirm_removal, person.name, loss)

@@ -8,12 +8,11 @@ from pathlib import PurePosixPath
 
 import streamlit as st
 
-from dashboard.components.browser import run_changes
 from dashboard.errors import Rejection
 from dashboard.service import service
 from dashboard.storage.conversion import Conversion, is_folder
 from dashboard.storage.conversions import Converted
-from dashboard.views.layout import actions, permissions, style, visitor
+from dashboard.views.layout import actions, permissions, style
 from dashboard.views.layout.tables import Markup, checkpoint_url, download_link, show_list
 from dashboard.views.run.dialogs import checkpoint_line
 from dashboard.views.run.tabs import browser_zone
@@ -22,21 +21,16 @@ from db.checkpoints import checkpoint_queries
 from domain import lists
 from domain.text.columns import Column, Columns
 from domain.text.formats import as_text, clock_time, size
-from domain.views import CheckpointView
+from domain.views import CheckpointView, RunView
 
 
-@visitor.fragment
 @style.quiet_without_store
-def checkpoints(run_id: str) -> None:
+def checkpoints(run: RunView) -> None:
     """Show the checkpoints, newest first, each with its download."""
-    current = service.current()
-    run = current.find_run(run_id)
-    if run is None:
-        return
-    saved = checkpoint_queries.checkpoints(current.store, run_id)
+    saved = checkpoint_queries.checkpoints(service.current().store, run.id)
     st.session_state[PREPARING] = False
     if saved:
-        _checkpoints(run_id, saved)
+        _checkpoints(run.id, saved)
     else:
         st.caption(
             "No checkpoint yet. Files that the training saves in its working directory appear here when they are "
@@ -45,8 +39,8 @@ def checkpoints(run_id: str) -> None:
         )
     is_moving = not run.state.is_terminal and not all(checkpoint.complete for checkpoint in saved)
     is_moving = is_moving or any(checkpoint.is_asked_for_again for checkpoint in saved)
-    every_s = MOVING_EVERY_S if is_moving or st.session_state[PREPARING] else None
-    run_changes(run, "checkpoints_changes", ("checkpoints", "history"), every_s=every_s)
+    if is_moving or st.session_state[PREPARING]:
+        style.refresh_within(MOVING_EVERY_S)
 
 
 COLOURS = {"latest": "blue", "best": "green"}

@@ -13,7 +13,7 @@ from dashboard.snapshots.archive import Archive
 from dashboard.snapshots.differences import quoted
 from dashboard.snapshots.git_address import CodeRefused
 from dashboard.snapshots.origin import LeftBehind, Origin
-from dashboard.views.layout import style, visitor
+from dashboard.views.layout import style
 from dashboard.views.run import compare
 from db.runs.snapshots import SnapshotView
 from domain.spec import RunSpec
@@ -21,7 +21,6 @@ from domain.text.formats import ago, as_text, plural, size
 from domain.views import RunView
 
 
-@visitor.fragment
 @style.quiet_without_store
 def code(run: RunView) -> None:
     """Show the run's code and its comparison with another run."""

@@ -8,10 +8,9 @@ from itertools import pairwise
 
 import streamlit as st
 
-from dashboard.components.browser import run_changes
 from dashboard.planning.fixes import memory_of
 from dashboard.service import service
-from dashboard.views.layout import style, visitor
+from dashboard.views.layout import style
 from dashboard.views.layout.tables import block, table
 from db.metrics.performance import MemorySeries, memory_series
 from domain.device_memory import KINDS, AllocatingLine, DeviceMemory, how_counted, in_words
@@ -20,18 +19,12 @@ from domain.text.formats import UNKNOWN, as_text, count, short_path, size
 from domain.views import RunView
 
 
-@visitor.fragment
 @style.quiet_without_store
 def trends(run_id: str) -> None:
     """Show memory now, its peak, and steady growth a step; nothing before the first sample."""
-    current = service.current()
-    run = current.find_run(run_id)
-    if run is None:
-        return
-    series = memory_series(current.store, run_id, OF_NODES)
+    series = memory_series(service.current().store, run_id, OF_NODES)
     if rows := [row for one in series if (row := _row(one)) is not None]:
         _trends(rows)
-    run_changes(run, "memory_changes", (), shown=("state", "step"), pause_s=PAUSE_S)
 
 
 OF_NODES = {"memory_used_bytes": "all processes", "shared_memory_used_bytes": "/dev/shm"}
@@ -43,8 +36,6 @@ OF_RANKS = {
 COLUMNS = ("Rank", "Node", "Memory of", ">Now", ">Peak", ">Growth", "Last minutes")
 LINES = ("Line", "Kind", ">In use", ">Blocks", ">Largest")
 MOST_ROWS = 200
-PAUSE_S = 10.0
-"""Between two looks at the memory of a run that steps."""
 STRIP_CHARACTERS = 24
 HUES = {"parameters": "#3d8fd1", "gradients": "#2a9fa8", "optimizer": "#8161b8", "other": "#d9822b"}
 _RANK = re.compile(r"rank(\d+)/(\w+)")

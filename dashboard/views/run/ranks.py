@@ -7,9 +7,9 @@ from itertools import islice
 
 import streamlit as st
 
-from dashboard.components.browser import phases, run_changes
+from dashboard.components.browser import phases
 from dashboard.service import service
-from dashboard.views.layout import actions, permissions, style, visitor
+from dashboard.views.layout import actions, permissions, style
 from dashboard.views.layout.tables import block, show_list, table
 from dashboard.views.run.profiles import profiles
 from db.metrics.performance import arithmetic_of, phase_totals, reduction_of
@@ -23,27 +23,23 @@ from domain.performance.efficiency import reduction_sentence as reduction_senten
 from domain.performance.slow_ranks import slow_ranks
 from domain.spec import label_of
 from domain.text.formats import UNKNOWN, as_text, duration_words, short_path, size
-from domain.views import RankView
+from domain.views import RankView, RunView
 
 
-@visitor.fragment
 @style.quiet_without_store
-def ranks(run_id: str) -> None:
+def ranks(run: RunView) -> None:
     """Show the probe's latest figures of each rank; slow ranks are marked."""
-    current = service.current()
-    run = current.find_run(run_id)
-    if run is None:
-        return
     if not run.spec.probe:
         st.caption(f'This run was launched with "{label_of("probe")}" off, so nothing measured its ranks.')
         return
-    rank_views = db_ranks.ranks(current.store, run_id)
+    run_id = run.id
+    rank_views = db_ranks.ranks(service.current().store, run_id)
     if not rank_views:
         ended = "No optimizer step of any rank was seen, so there are no figures of this run's ranks."
         waiting = "No rank has made an optimizer step yet. Each rank appears here with its first step."
         st.caption(ended if run.state.is_terminal else waiting)
     else:
-        cause = {slow.rank: slow.cause for slow in slow_ranks(*phase_totals(current.store, run_id))}
+        cause = {slow.rank: slow.cause for slow in slow_ranks(*phase_totals(service.current().store, run_id))}
         phases(run_id, key="phases")
         _say_how_it_computes(run_id)
         _list(rank_views[:MOST_RANKS], cause)
@@ -58,12 +54,9 @@ def ranks(run_id: str) -> None:
     profiles(run_id, rank_views, is_live=not run.state.is_terminal)
     collectives(run_id)
     _stacks(run_id)
-    run_changes(run, "ranks_changes", ("history",), shown=("state", "step"), pause_s=PAUSE_S)
 
 
 MOST_RANKS = 256
-PAUSE_S = 2.0
-"""Between two looks at ranks that step."""
 
 
 def _list(rank_views: Sequence[RankView], causes: Mapping[int, str]) -> None:

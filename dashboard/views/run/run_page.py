@@ -11,7 +11,7 @@ from dashboard.components.browser import live_charts, log_view, run_changes, run
 from dashboard.planning.fixes import fix_of
 from dashboard.service import service
 from dashboard.tensorboard.process import is_event_file
-from dashboard.views.layout import absence, actions, links, permissions, style, visitor
+from dashboard.views.layout import absence, actions, links, permissions, style
 from dashboard.views.layout.sharing import export_menu, share_menu
 from dashboard.views.layout.tables import checkpoint_url
 from dashboard.views.run import checkpoints, code, deleted_runs, dialogs, findings, memory, ranks, resuming, start, tabs
@@ -27,7 +27,7 @@ from domain.views import CheckpointView, RunView
 
 @style.quiet_without_store
 def page() -> None:
-    """Show one run; its components are created once a visit and stay while the rest refreshes."""
+    """Show one run; its components are created once a visit and stay while the page is drawn again."""
     run_id = st.query_params.get("id", "")
     run = service.current().find_run(run_id)
     if run is None:
@@ -37,8 +37,11 @@ def page() -> None:
     st.set_page_config(page_title=f"{run.name} · Rankzero")
     with st.container(key="run_head"):  # its height is reserved while the header loads
         run_header(run.id, run.name, has_people=has_several(service.current().store))
-    _answer(run.id)
+    _answer(run)
     _tabs(run)
+    run_changes(run, follows_steps=st.session_state[TAB] == RANKS)
+    if not run.state.is_terminal:
+        style.refresh_within(LOOK_AGAIN_S)
 
 
 def _absent(run_id: str) -> None:
@@ -48,7 +51,9 @@ def _absent(run_id: str) -> None:
         absence.show(run_id, "There is no such run", f"{reason}; it may have been deleted.")
 
 
-STARTING_EVERY_S = 2
+STARTING_EVERY_S, LOOK_AGAIN_S = 2.0, 60.0
+"""Between two looks at what nobody announces."""
+RANKS = "Ranks"
 TAB, TAB_ASKED = "run_tab", "run_tab_asked"
 AGAIN = "Launch again with changes"
 EDIT, DELETE = ":material/edit: Edit", ":material/delete: Delete"
@@ -69,13 +74,13 @@ NOT_THE_SCRIPTS_FAULT = frozenset(
 
 
 def _tabs(run: RunView) -> None:
-    """Show the tabs of a run; only the open tab is built and refreshed."""
+    """Show the tabs of a run; only the open tab is built."""
     build: dict[str, Callable[[], None]] = {
         "Charts": lambda: _charts(run),
         "Logs": lambda: log_view(run.id),
-        "Ranks": lambda: _ranks(run.id),
-        "Checkpoints": lambda: checkpoints.checkpoints(run.id),
-        "History": lambda: tabs.history(run.id),
+        RANKS: lambda: _ranks(run),
+        "Checkpoints": lambda: checkpoints.checkpoints(run),
+        "History": lambda: tabs.history(run),
         "Code": lambda: code.code(run),
         "Spec": lambda: _specification(run),
     }
@@ -109,9 +114,9 @@ def _specification(run: RunView) -> None:
         tabs.commands(run.id)
 
 
-def _ranks(run_id: str) -> None:
-    ranks.ranks(run_id)
-    memory.trends(run_id)
+def _ranks(run: RunView) -> None:
+    ranks.ranks(run)
+    memory.trends(run.id)
 
 
 def _take_tab_from_address(run_id: str, names: Sequence[str]) -> None:
@@ -129,31 +134,19 @@ def _put_tab_into_address() -> None:
     st.session_state[TAB_ASKED] = (st.query_params.get("id", ""), tab)
 
 
-@visitor.fragment
 @style.quiet_without_store
-def _answer(run_id: str) -> None:
+def _answer(run: RunView) -> None:
     """Show the run's actions, findings and the failing rank's traceback."""
-    current = service.current()
-    run = current.find_run(run_id)
-    if run is None:
-        _absent(run_id)
-        return
-    saved = checkpoint_queries.checkpoints(current.store, run_id)
+    saved = checkpoint_queries.checkpoints(service.current().store, run.id)
     with st.container(horizontal=True, vertical_alignment="center", key="run_actions"):
         if is_whole(run):
             _actions(run, saved)
         _edits(run, saved)
     findings.now(run)
-    is_starting = start.starting(run)
+    if start.starting(run):
+        style.refresh_within(STARTING_EVERY_S)
     if run.state == State.FAILED:
         _failure(run)
-    run_changes(
-        run,
-        "run_changes",
-        ("history", "checkpoints", "deleted"),
-        shown=("state", "has_step", "is_broken", "is_sending"),
-        every_s=STARTING_EVERY_S if is_starting else None,
-    )
 
 
 def _actions(run: RunView, saved: Sequence[CheckpointView]) -> None:

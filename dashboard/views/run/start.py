@@ -44,11 +44,11 @@ LOOK_AGAIN_S = 60.0
 STARTING = frozenset({State.QUEUED, State.STARTING, State.RUNNING})
 
 
-def folded(run_id: str) -> None:
+def folded(run: RunView) -> None:
     """Show the phases of the latest start in a fold that says how long it took; not while they stand above."""
-    run, phases = service.current().find_run(run_id), _phases(run_id)
-    if run is not None and _placed(phases) and not _is_starting(run, phases):
-        drawn = picture(phases, is_starting=False, before=_before(run_id, _seen_by()))
+    phases = _phases(run.id)
+    if _placed(phases) and not _is_starting(run, phases):
+        drawn = picture(phases, is_starting=False, before=_before(run.id, _seen_by()))
         with st.expander(drawn["title"]):
             timeline(drawn | {"title": ""}, key="run_start_folded")
             for note in dict.fromkeys(f"{phase.node}: {phase.note}." for phase in phases if phase.note):

@@ -10,11 +10,11 @@ import streamlit as st
 
 from dashboard.cluster.preflights import picture, verdict
 from dashboard.compare.spec_changes import settings_in_words
-from dashboard.components.browser import preflight, run_changes
+from dashboard.components.browser import preflight
 from dashboard.logs.logged_settings import Settings, flat, logged_settings
 from dashboard.planning.interpreters import described
 from dashboard.service import service
-from dashboard.views.layout import style, visitor
+from dashboard.views.layout import style
 from dashboard.views.layout.permissions import signed
 from dashboard.views.layout.tables import show_list, table
 from dashboard.views.run import start
@@ -31,23 +31,18 @@ from domain.views import AttemptView, RunView, TaskView
 MOST_LINES = 200
 
 
-@visitor.fragment
 @style.quiet_without_store
-def history(run_id: str) -> None:
+def history(run: RunView) -> None:
     """Show the run's events, newest first."""
-    run = service.current().find_run(run_id)
-    if run is None:
-        return
-    start.folded(run_id)
-    _preflight(run_id)
-    _usage(run_id)
-    lines = run_queries.history(service.current().store, run_id)
+    start.folded(run)
+    _preflight(run.id)
+    _usage(run.id)
+    lines = run_queries.history(service.current().store, run.id)
     newest = lines[-MOST_LINES:]
     columns = lists.history(browser_zone(), has_several(service.current().store))
     show_list("history", columns, reversed(newest))
     if len(lines) > len(newest):
         st.caption(f"The newest {len(newest)} of {len(lines)} lines; the API returns all of them.")
-    run_changes(run, "history_changes", ("history",), shown=("state", "has_step"))
 
 
 def _preflight(run_id: str) -> None:
@@ -69,14 +64,9 @@ def _usage(run_id: str) -> None:
         st.caption(as_text(usage_sentence(used.device_hours, used.energy_j)))
 
 
-@visitor.fragment
 @style.quiet_without_store
 def commands(run_id: str) -> None:
     """Show the commands started on each node, attempt by attempt."""
-    run = service.current().find_run(run_id)
-    if run is None:
-        return
-    run_changes(run, "commands_changes", ("history",))
     attempts = attempt_queries.attempts(service.current().store, run_id)
     st.header("Commands", anchor=False)
     st.caption("Of each attempt: one execution of the run, by its launch, a resume or a restart.")
@@ -141,14 +131,11 @@ TITLES = {
 OFFLINE = "W&B is offline here: {reason}. Its files stay in the run's directory; `wandb sync` uploads them."
 
 
-@visitor.fragment
 @style.quiet_without_store
 def offline_note(run: RunView) -> None:
     """Say that W&B was set to offline, and why."""
-    run = service.current().find_run(run.id) or run
     if reason := _settings(run).get("wandb", {}).get("offline_because"):
         st.caption(OFFLINE.format(reason=as_text(str(reason))))
-    run_changes(run, "offline_changes", ("history",), shown=("state", "has_step"))
 
 
 def logged(run: RunView) -> None:

@@ -93,9 +93,9 @@ def _study_or_list(kind: StudyPages) -> None:
         _study(kind, study_id)
 
 
-@style.refreshed(5)
 @style.quiet_without_store
 def _lists(*kinds: StudyPages) -> None:
+    style.refresh_within(5)
     for kind in kinds:
         _list(kind)
         st.space("small")
@@ -121,9 +121,9 @@ def _row(kind: StudyPages, study: StudyView[Any], now: float) -> dict[str, objec
     return {"cells": cells, "at": 0, "address": links.address(kind.address, id=study.id)}
 
 
-@style.refreshed(2)
 @style.quiet_without_store
 def _study(kind: StudyPages, study_id: str) -> None:
+    style.refresh_within(2)
     try:
         study = studies.study(service.current().store, study_id, kind.plan)
     except NoSuchStudy as error:

@@ -1,4 +1,4 @@
-"""A part of a page that asks for itself while the script of the whole page is just ending."""
+"""A page that is asked for again while its script is just ending."""
 
 from __future__ import annotations
 
@@ -17,8 +17,8 @@ from tests.end_to_end.product import wait_for
 
 pytestmark = pytest.mark.real
 
-LATE_S = 3.0
-"""Longer than a part of a page waits until it asks, and a script runs."""
+LATE_S = 1.5
+"""Longer than a page gathers news until it asks, and a script runs."""
 
 
 class LateMessages:
@@ -39,7 +39,7 @@ class LateMessages:
 
 
 def without_patience(route: Route) -> None:
-    """The script by which a part of the page would wait for a dialog before it in vain."""
+    """The script by which the page would wait for a dialog before it in vain; a click it still lets go first."""
     script = route.fetch().text()
     assert "stDialog" in script
     route.fulfill(body=script.replace("stDialog", "none"), content_type="text/javascript")

@@ -65,7 +65,7 @@ def test_every_click_on_launch_again_of_a_running_run_shows_the_form(page, dashb
 
 def test_nothing_is_asked_for_while_a_page_is_left(page, dashboard, monkeypatch):
     real = component_browser.refresh
-    monkeypatch.setattr(component_browser, "refresh", lambda key, every_s: real(key, 0.05))
+    monkeypatch.setattr(component_browser, "refresh", lambda every_s, trouble: real(0.05, trouble))
     open_run(page, dashboard, TRAINING)
     for _ in range(4):
         again(page).click()

@@ -10,6 +10,7 @@ import pytest
 from sqlalchemy import update
 from sqlalchemy.exc import OperationalError
 
+from dashboard.components import browser
 from dashboard.page_titles import TITLES
 from dashboard.service import imports
 from dashboard.views import page_list
@@ -334,10 +335,32 @@ def test_every_page_says_why_nothing_can_be_stored_and_what_to_do(empty, trouble
     assert not empty.open().error
 
 
-def test_no_timer_of_streamlit_outlives_a_page():
+def test_a_page_is_one_fragment_without_a_timer_of_streamlits():
+    """One of several may take the last messages of another, a timer outlives its page: both leave pages empty."""
     views = Path(page_list.__file__).parent
-    timed = [path.name for path in views.rglob("*.py") if "run_every=" in path.read_text(encoding="utf-8")]
-    assert timed == []  # what it asks for while its page is left leaves the next page blank: style.refreshed
+    texts = {path.name: path.read_text(encoding="utf-8") for path in views.rglob("*.py")}
+    assert [name for name, text in texts.items() if "run_every=" in text] == []
+    assert [name for name, text in texts.items() if "@visitor.fragment" in text] == ["whole_page.py"]
+
+
+@pytest.mark.parametrize(
+    ("address", "every_s"),
+    [("", None), ("launch", None), ("alerts", 3), ("studies", 5), ("people", 15), ("nodes?node=gpu-1", 3)],
+)
+def test_a_page_is_drawn_again_as_often_as_its_quickest_part_asks(full, address, every_s, monkeypatch):
+    asked = []
+    monkeypatch.setattr(browser, "refresh", lambda every_s, trouble: asked.append((every_s, trouble)))
+    page, _, query = address.partition("?")
+    full.open(page, **dict(pair.split("=") for pair in query.split("&") if pair))
+    assert asked == [(every_s, "")]
+
+
+def test_the_browser_hears_of_another_trouble_than_the_page_shows(empty, monkeypatch):
+    shown = []
+    monkeypatch.setattr(browser, "refresh", lambda every_s, trouble: shown.append(trouble))
+    empty.service.store.trouble = Trouble.LOCKED
+    empty.open()
+    assert shown == [Trouble.LOCKED]
 
 
 def test_a_shared_link_of_a_loopback_address_asks_for_the_one_for_others(full, monkeypatch):
