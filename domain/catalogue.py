@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from enum import Enum
 from types import UnionType
@@ -11,8 +10,10 @@ from typing import Annotated, Any, Literal, Union, get_args, get_origin
 from pydantic import BaseModel
 from pydantic.fields import FieldInfo
 
+from domain.requests.marks import marks_of
 
-class Kind(Enum):
+
+class InputKind(Enum):
     """How a person gives a value."""
 
     TEXT = "one line of text"
@@ -64,7 +65,7 @@ class Row:
     is_searched: bool = True
     name: str = ""
     """In the form and on the command line; empty: the field's."""
-    kind: Kind | None = None
+    kind: InputKind | None = None
     """None: that of the field's type."""
     choices: tuple[str, ...] = ()
     type: Any = None
@@ -87,9 +88,10 @@ def catalogue(model: type[BaseModel]) -> dict[str, Row]:
     return {name: _row(name, field) for name, field in model.model_fields.items()}
 
 
-KINDS: dict[Any, Kind] = {
-    str: Kind.TEXT, int: Kind.NUMBER, float: Kind.NUMBER, bool: Kind.FLAG, Literal: Kind.CHOICE, list: Kind.NAMES,
-    dict: Kind.PAIRS,
+KINDS: dict[Any, InputKind] = {
+    str: InputKind.TEXT, int: InputKind.NUMBER, float: InputKind.NUMBER, bool: InputKind.FLAG,
+    Literal: InputKind.CHOICE, list: InputKind.NAMES,
+    dict: InputKind.PAIRS,
 }  # fmt: skip
 
 
@@ -98,7 +100,7 @@ def _row(name: str, field: FieldInfo) -> Row:
     bare = _bare(field.annotation)
     kind = row.kind or KINDS.get(get_origin(bare) or bare)
     default = None if field.is_required() else field.default
-    choices = get_args(bare) if kind is Kind.CHOICE else ()
+    choices = get_args(bare) if kind is InputKind.CHOICE else ()
     return replace(row, name=row.name or name, kind=kind, type=bare, choices=choices, default=default)
 
 
@@ -109,14 +111,3 @@ def _bare(annotation: Any) -> Any:
     if get_origin(annotation) in (Union, UnionType):
         return _bare(next(part for part in get_args(annotation) if part is not type(None)))
     return annotation
-
-
-def marks_of(field: FieldInfo) -> list[Any]:
-    """Return what a field and the parts of its type are annotated with."""
-    return [*field.metadata, *_marks(field.annotation)]
-
-
-def _marks(annotation: Any) -> Iterator[Any]:
-    yield from getattr(annotation, "__metadata__", ())
-    for part in get_args(annotation):
-        yield from _marks(part)

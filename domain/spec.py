@@ -8,7 +8,7 @@ from typing import Annotated, Any, Self
 
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field, field_validator, model_validator
 
-from domain.catalogue import Kind, Row, Section, catalogue
+from domain.catalogue import InputKind, Row, Section, catalogue
 from domain.choices import Launcher, LrOnResize, LrScaling, OnHang, OnLostNode, Pool, Precision, Strategy
 from domain.environments.locks import checked_choice
 from domain.environments.sources import source_of
@@ -103,7 +103,7 @@ class SlurmOptions(BaseModel):
     )] | None = None  # fmt: skip
     """A time in sbatch's format: minutes, minutes:seconds, hours:minutes:seconds, days-hours[:minutes[:seconds]]."""
     options: Annotated[list[SbatchOption], Field(max_length=100), Row(
-        "Further options of sbatch", section=Section.SLURM, name="sbatch_options", kind=Kind.WORDS,
+        "Further options of sbatch", section=Section.SLURM, name="sbatch_options", kind=InputKind.WORDS,
         option="sbatch-option", metavar="--X=Y", example="--constraint=a100 --mem=64G",
         help="Such as --constraint=a100, --mem=64G and --cpus-per-gpu=8.",
     )] = []  # fmt: skip
@@ -216,7 +216,7 @@ class RunSpec(BaseModel):
         help="automatic: torchrun, or python for a single process.",
     )] | None = None  # fmt: skip
     args: Annotated[list[Argument], Field(max_length=10_000), Row(
-        "Extra arguments", section=Section.RUN, kind=Kind.WORDS, is_compared=False,
+        "Extra arguments", section=Section.RUN, kind=InputKind.WORDS, is_compared=False,
         example="--width 64 --data '/data/my images'",
         help="Added to the command. {lr}, {batch_size}, {epochs}, {max_steps}, {seed}, {run_dir} and {resume} "
         "are filled in; the environment has the same values as RANKZERO_LR and so on.",
@@ -229,7 +229,7 @@ class RunSpec(BaseModel):
         help="Variables of the ranks.", entry_label="Environment",
     )] = {}  # fmt: skip
     secrets: Annotated[list[str], Field(max_length=100), Reference(Named.SECRET), Row(
-        "Secrets", section=Section.ADVANCED, kind=Kind.SECRETS, option="secret", metavar="NAME",
+        "Secrets", section=Section.ADVANCED, kind=InputKind.SECRETS, option="secret", metavar="NAME",
         help="Each reaches the ranks as an environment variable of its name. Yours goes before the project's.",
     )] = []  # fmt: skip
     workdir: Annotated[Argument, Reference(Named.NODE_PATH), Row(

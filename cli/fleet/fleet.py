@@ -15,7 +15,7 @@ from cli.fleet.ssh import Connection, HostTrouble, SshOptions
 from cli.fleet.table import Display, reporting
 from cli.server.client import ServerClient
 from cli.terminal import CommandFailed
-from domain.lists import FAILED
+from domain.lists.node_lists import FAILED
 
 Work = Callable[[Connection, HostProgress], Awaitable[str]]
 PARALLEL = 8

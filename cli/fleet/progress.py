@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from cli.fleet.host_list import Destination, Machine
-from domain.lists import FAILED, WAITING, WORKING
+from domain.lists.node_lists import FAILED, WAITING, WORKING
 
 
 @dataclass

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 from cli.fleet.progress import HostProgress, done_word
 from cli.server.client import ServerClient
 from cli.terminal import CommandFailed, printable, warn
-from domain.lists import FAILED, HOSTS, WAITING, WORKING
+from domain.lists.node_lists import FAILED, HOSTS, WAITING, WORKING
 
 if TYPE_CHECKING:
     from rich.table import Table

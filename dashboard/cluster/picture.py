@@ -9,7 +9,7 @@ from enum import StrEnum
 from typing import Any
 
 from db.nodes.node_queries import Occupant
-from domain.lists import kinds, notices, noun
+from domain.lists.node_lists import kinds, notices, noun
 from domain.text.formats import as_list, count, duration_words, plural
 from domain.views import DeviceView, NodeView
 

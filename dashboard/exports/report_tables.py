@@ -16,7 +16,7 @@ from db.findings.findings import findings
 from db.metrics.run_results import results
 from db.runs import run_queries
 from db.runs.compared_runs import compared_runs
-from domain import lists
+from domain.lists import run_lists
 from domain.messages import State
 from domain.text.columns import Column, Columns, Entry
 from domain.text.formats import (
@@ -114,13 +114,13 @@ def settings_table(run: RunView) -> Element:
 def checkpoints_table(service: Service, run: RunView) -> Element | None:
     """Return a run's complete checkpoints with their digests; None without any."""
     complete = [one for one in checkpoint_queries.checkpoints(service.store, run.id) if one.complete][:MOST_ROWS]
-    columns = [column for column in lists.checkpoints(clock_time) if column.title in ("name", "step", "size")]
+    columns = [column for column in run_lists.checkpoints(clock_time) if column.title in ("name", "step", "size")]
     return _listed([*columns, Column("SHA-256", lambda saved: saved.sha256)], complete) if complete else None
 
 
 def history_table(service: Service, run: RunView, with_people: bool) -> Element:
     """Return the newest lines of a run's history, and who did what for those with an account."""
-    return _listed(lists.history(UTC, with_people), run_queries.history(service.store, run.id)[-MOST_ROWS:])
+    return _listed(run_lists.history(UTC, with_people), run_queries.history(service.store, run.id)[-MOST_ROWS:])
 
 
 def _listed(columns: Columns[Entry], entries: Sequence[Entry]) -> Element:

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from dashboard.paths import is_visible_folder, may_read
 from domain.choices import RECIPES
-from domain.lists import versions_of
+from domain.lists.node_lists import versions_of
 
 if TYPE_CHECKING:  # the command line needs no models for this
     from domain.spec import RunSpec

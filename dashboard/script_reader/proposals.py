@@ -9,7 +9,7 @@ from dataclasses import dataclass
 
 from dashboard.script_reader.options import Option, written
 from dashboard.script_reader.source import ScriptProgram
-from domain.catalogue import Kind
+from domain.catalogue import InputKind
 from domain.spec import FIELDS, PASSED
 
 
@@ -121,7 +121,7 @@ def _can_take(field: str, option: Option) -> bool:
         "predict",
     ):
         return False
-    if field in FIELDS and FIELDS[field].kind is Kind.NUMBER:
+    if field in FIELDS and FIELDS[field].kind is InputKind.NUMBER:
         return option.type in ("int", "float", "str", None) or option.type not in ("bool", "Path")
     return option.type not in ("bool", "int", "float") and not option.choices
 

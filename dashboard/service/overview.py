@@ -16,7 +16,7 @@ from db.metrics.curves import SeriesRow, StepRange, loss_rows, series, series_na
 from db.metrics.series_names import main_loss
 from db.runs.run_list import RunList, RunSelection
 from domain.messages import LIVE_STATES, SCRIPT_KINDS, State
-from domain.search.fields import Column, parse_column, parse_sort
+from domain.search.fields import RunColumn, parse_column, parse_sort
 from domain.search.parser import parse
 from domain.search.query import FieldKind
 from domain.series.goals import change_percent
@@ -135,7 +135,7 @@ def _selection(run_filter: Filter, now: float) -> RunSelection:
     return RunSelection(query, run_filter.text, run_filter.states, run_filter.project)
 
 
-def _values(runs: RunList, views: Sequence[RunView], columns: Sequence[Column]) -> dict[str, list[Any]]:
+def _values(runs: RunList, views: Sequence[RunView], columns: Sequence[RunColumn]) -> dict[str, list[Any]]:
     """The values of the columns by run; those of the spec with masked secrets."""
     values = runs.values([run.id for run in views], columns)
     for run in views:
@@ -147,7 +147,7 @@ def _values(runs: RunList, views: Sequence[RunView], columns: Sequence[Column]) 
 
 
 def _changes(
-    runs: RunList, views: Sequence[RunView], columns: Sequence[Column], values: Mapping[str, list[Any]]
+    runs: RunList, views: Sequence[RunView], columns: Sequence[RunColumn], values: Mapping[str, list[Any]]
 ) -> dict[str, list[float | None]]:
     """The change of each number of a series to that of the project's baseline, in per cent; None for all else."""
     baselines = runs.baselines({run.project for run in views}) if columns else {}

@@ -17,7 +17,7 @@ from db.people.visibility import visible_runs
 from db.runs.run_list import RunList, RunSelection
 from db.runs.run_queries import baseline_of
 from domain.messages import SCRIPT_KINDS, State
-from domain.search.fields import Column, SeriesFigure, Sort
+from domain.search.fields import RunColumn, SeriesFigure, Sort
 from domain.search.query import FieldKind
 from domain.series.goals import better_percent, goal, main_metric
 
@@ -132,7 +132,7 @@ def _logged(session: Session, name: str, run_id: str | None = None) -> Counter[s
 def _best(runs: RunList, metric: str | None) -> ChosenRun | None:
     if metric is None:
         return None
-    column = Column(FieldKind.SERIES, metric, SeriesFigure.BEST)
+    column = RunColumn(FieldKind.SERIES, metric, SeriesFigure.BEST)
     for run in runs.page(Sort(column, goal(metric) == "max"), 0, 1):
         chosen = _chosen(runs, run.id, run.name, metric)
         return chosen if chosen.value is not None else None
@@ -142,7 +142,7 @@ def _best(runs: RunList, metric: str | None) -> ChosenRun | None:
 def _chosen(runs: RunList, run_id: str, name: str, metric: str | None) -> ChosenRun:
     if metric is None:
         return ChosenRun(run_id, name, None)
-    values = runs.values([run_id], [Column(FieldKind.SERIES, metric, SeriesFigure.BEST)])
+    values = runs.values([run_id], [RunColumn(FieldKind.SERIES, metric, SeriesFigure.BEST)])
     return ChosenRun(run_id, name, values[run_id][0])
 
 

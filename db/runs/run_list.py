@@ -17,7 +17,7 @@ from db.runs import run_queries, run_views
 from db.search import run_search
 from db.search.run_search import value_of
 from domain.messages import LIVE_STATES, State
-from domain.search.fields import Column, Sort
+from domain.search.fields import RunColumn, Sort
 from domain.search.query import EVERYTHING, Query
 from domain.views import FAILED_LATELY_S, FileView, RunView
 
@@ -134,7 +134,7 @@ class RunList:
         query = marked.where(visible_runs())
         return {row.project: row.id for row in self._session.execute(query)}
 
-    def values(self, run_ids: Collection[str], columns: Sequence[Column]) -> dict[str, list[Any]]:
+    def values(self, run_ids: Collection[str], columns: Sequence[RunColumn]) -> dict[str, list[Any]]:
         """The values of these columns by the runs' ids."""
         if not (columns and run_ids):
             return {run_id: [] for run_id in run_ids}
@@ -186,7 +186,7 @@ def listed(
         return RunList(session, selection, now).page(sort, offset, limit)
 
 
-def values(store: Store, now: float, run_ids: Collection[str], columns: Sequence[Column]) -> dict[str, list[Any]]:
+def values(store: Store, now: float, run_ids: Collection[str], columns: Sequence[RunColumn]) -> dict[str, list[Any]]:
     """The values of these columns by the runs' ids."""
     with store.read() as session:
         return RunList(session, RunSelection(), now).values(run_ids, columns)

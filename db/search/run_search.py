@@ -44,7 +44,7 @@ from domain.messages import SCRIPT_KINDS, State
 from domain.search.fields import (
     ANYWHERE,
     FIELDS,
-    Column,
+    RunColumn,
     SeriesFigure,
     Sort,
 )
@@ -103,11 +103,11 @@ def _is_found(condition: Condition) -> ColumnElement[bool] | None:
 def _holds(condition: Condition, now: float) -> ColumnElement[bool]:
     """The comparison; NULL where the run lacks the value."""
     if condition.kind is FieldKind.ANYWHERE:
-        texts = (value_of(Column(FIELDS[name], name), now) for name in ANYWHERE)
+        texts = (value_of(RunColumn(FIELDS[name], name), now) for name in ANYWHERE)
         return or_(*(_compared(func.coalesce(text, ""), condition) for text in texts))
     if condition.name == "by" and lowered(str(condition.value)) == ME:
         return Run.by == (acting.rights().by or "")
-    return _compared(value_of(Column(condition.kind, condition.name), now), condition)
+    return _compared(value_of(RunColumn(condition.kind, condition.name), now), condition)
 
 
 def _is_imported(condition: Condition) -> ColumnElement[bool]:
@@ -181,7 +181,7 @@ def _ascii_lower_of_postgresql(element: ascii_lower, compiler: Any, **options: A
     return f'lower(({compiler.process(element.clauses, **options)}) COLLATE "C")'
 
 
-def value_of(column: Column, now: float) -> Expression:
+def value_of(column: RunColumn, now: float) -> Expression:
     """The value of a field with one value, or a number of a series; NULL where a run has none."""
     kind, name, figure = column
     if kind is FieldKind.SERIES:

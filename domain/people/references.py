@@ -8,8 +8,8 @@ from functools import cache
 
 from pydantic import BaseModel
 
-from domain.catalogue import marks_of
 from domain.people.roles import Action
+from domain.requests.marks import marks_of
 
 
 class Named(Enum):

@@ -7,7 +7,7 @@ from enum import StrEnum
 from typing import NamedTuple
 
 from domain import spec
-from domain.catalogue import Kind
+from domain.catalogue import InputKind
 from domain.search.query import Comparison, Condition, FieldKind, Query, QueryError
 from domain.series.goals import goal
 
@@ -16,7 +16,8 @@ ANYWHERE = ("id", "name", "project", "target", "message", "note")
 PLURAL = frozenset({"tag", "node", "imported"})
 """Fields of which a run has several values."""
 _KINDS = {
-    Kind.CHOICE: FieldKind.NAME, Kind.TEXT: FieldKind.TEXT, Kind.NUMBER: FieldKind.NUMBER, Kind.FLAG: FieldKind.FLAG,
+    InputKind.CHOICE: FieldKind.NAME, InputKind.TEXT: FieldKind.TEXT, InputKind.NUMBER: FieldKind.NUMBER,
+    InputKind.FLAG: FieldKind.FLAG,
 }  # fmt: skip
 FIELDS: dict[str, FieldKind] = {
     **{row.name: _KINDS[row.kind] for row in spec.FIELDS.values() if row.is_searched and row.kind in _KINDS},
@@ -39,7 +40,7 @@ class SeriesFigure(StrEnum):
     MAX = "max"
 
 
-class Column(NamedTuple):
+class RunColumn(NamedTuple):
     """A value that each run of a list has one of: a field's, or a number of a series."""
 
     kind: FieldKind
@@ -50,7 +51,7 @@ class Column(NamedTuple):
 class Sort(NamedTuple):
     """The order of a list; runs without a value come last."""
 
-    column: Column
+    column: RunColumn
     is_descending: bool = False
 
 
@@ -67,14 +68,14 @@ def parse_sort(text: str) -> Sort | None:
     return Sort(column, is_descending) if column else None
 
 
-def parse_column(text: str, length: int | None = None) -> Column:
+def parse_column(text: str, length: int | None = None) -> RunColumn:
     """Read `lr`, `val/loss` (its last value) or `best:val/loss`, `min:…`, `max:…`. Raises QueryError."""
     name, end = text.strip(), len(text) if length is None else length
     field = ALIASES.get(name.lower(), name.lower())
     if field in PLURAL:
         raise QueryError(f"A run may have several values of {field}: choose another field.", 0, end)
     if field in FIELDS:
-        return Column(FIELDS[field], field)
+        return RunColumn(FIELDS[field], field)
     before, colon, after = name.partition(":")
     if colon and before.lower() in tuple(SeriesFigure):
         return _figure(SeriesFigure(before.lower()), _unquoted(after), end)
@@ -82,16 +83,16 @@ def parse_column(text: str, length: int | None = None) -> Column:
     if not name or ("/" not in name and not is_quoted and (meant := similar(name))):
         advice = f"did you mean {meant}?" if name else "name one."
         raise QueryError(f'There is no field "{name}": {advice}', 0, end)
-    return Column(FieldKind.SERIES, _unquoted(name))
+    return RunColumn(FieldKind.SERIES, _unquoted(name))
 
 
-def _figure(figure: SeriesFigure, name: str, end: int) -> Column:
+def _figure(figure: SeriesFigure, name: str, end: int) -> RunColumn:
     if not name:
         raise QueryError(f"Write {figure}: before the name of a series, as in {figure}:val/loss.", 0, end)
     if figure is SeriesFigure.BEST and goal(name) is None:
         rule = f'Whether a lower "{name}" is better is unknown: write min:{name} or max:{name}.'
         raise QueryError(rule, 0, end)
-    return Column(FieldKind.SERIES, name, figure)
+    return RunColumn(FieldKind.SERIES, name, figure)
 
 
 def best_columns(query: Query, sort: Sort | None = None, metric: str | None = None) -> list[str]:

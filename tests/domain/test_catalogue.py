@@ -7,7 +7,7 @@ from typing import Annotated, Literal
 import pytest
 from pydantic import BaseModel, Field
 
-from domain.catalogue import Kind, Row, catalogue
+from domain.catalogue import InputKind, Row, catalogue
 from domain.spec import CATALOGUE, FIELDS, PASSED, RunSpec, label_of
 
 
@@ -20,7 +20,7 @@ class Boat(BaseModel):
     rig: Annotated[Literal["sloop", "ketch"], Row("Rig", unset="unknown")] | None = None
     is_afloat: Annotated[bool, Row("Afloat")] = True
     crew: Annotated[list[str], Row("Crew")] = []
-    orders: Annotated[list[str], Row("Orders", kind=Kind.WORDS, name="standing_orders")] = []
+    orders: Annotated[list[str], Row("Orders", kind=InputKind.WORDS, name="standing_orders")] = []
     flags: Annotated[dict[str, str], Row("Flags")] = {}
 
 
@@ -29,8 +29,9 @@ ROWS = catalogue(Boat)
 
 def test_a_rows_kind_type_and_default_are_those_of_its_field() -> None:
     assert {name: row.kind for name, row in ROWS.items()} == {
-        "name": Kind.TEXT, "length_m": Kind.NUMBER, "masts": Kind.NUMBER, "rig": Kind.CHOICE, "is_afloat": Kind.FLAG,
-        "crew": Kind.NAMES, "orders": Kind.WORDS, "flags": Kind.PAIRS,
+        "name": InputKind.TEXT, "length_m": InputKind.NUMBER, "masts": InputKind.NUMBER, "rig": InputKind.CHOICE,
+        "is_afloat": InputKind.FLAG,
+        "crew": InputKind.NAMES, "orders": InputKind.WORDS, "flags": InputKind.PAIRS,
     }  # fmt: skip
     assert (ROWS["length_m"].type, ROWS["length_m"].default, ROWS["length_m"].unit) == (float, None, " m")
     assert (ROWS["masts"].default, ROWS["name"].default) == (1, None)

@@ -12,7 +12,7 @@ import pytest
 from cli.server.client import Document
 from dashboard.cluster.installations import HostStep
 from dashboard.json_responses import text_of
-from domain import lists
+from domain.lists import node_lists, people_lists, run_lists
 from domain.people.accounts import UserView
 from domain.people.audit import AuditAction, AuditEntryView, columns_of
 from domain.people.roles import Role, Scope
@@ -38,15 +38,19 @@ NODE = NodeView(
     upgrade="Upgrade its worker.", drained_by="ana",
 )  # fmt: skip
 LISTS: dict[str, tuple[Columns[Any], Any]] = {
-    "ranks": (lists.RANKS, RankView(3, "gpu-1", 12_345, 0.25, None, 1 << 30, NOW)),
-    "checkpoints": (lists.checkpoints(clock_time), CheckpointView(**SAVED)),
-    "history": (lists.history(UTC, with_people=True), HistoryView(NOW, None, "launched", "ana", "token ci")),
-    "scaling points": (lists.scaling_points(True), Point(4, 1, "fsdp", "abcdefghij", 1234.0, 3.5, 0.875, None, "comm")),
-    "people": (lists.people(NOW), UserView("ana", None, None, {"b": Role.ADMIN}, None, 1.0, True, False)),
-    "access tokens": (lists.access_tokens(NOW), AccessTokenView("ci", "ana", Scope.ACT, None, 1.0, None, NOW - 60)),
-    "join tokens": (lists.join_tokens(NOW), JoinTokenView("ab", "rack", "rz-…", 1.0, NOW + 60, None, None, 2)),
-    "nodes": (lists.nodes(NOW), NODE),
-    "hosts": (lists.HOSTS, HostStep(host="me@gpu-1", state="working", step="looking", seconds=2.4)),
+    "ranks": (run_lists.RANKS, RankView(3, "gpu-1", 12_345, 0.25, None, 1 << 30, NOW)),
+    "checkpoints": (run_lists.checkpoints(clock_time), CheckpointView(**SAVED)),
+    "history": (run_lists.history(UTC, with_people=True), HistoryView(NOW, None, "launched", "ana", "token ci")),
+    "scaling points": (
+        run_lists.scaling_points(True), Point(4, 1, "fsdp", "abcdefghij", 1234.0, 3.5, 0.875, None, "comm")
+    ),
+    "people": (people_lists.people(NOW), UserView("ana", None, None, {"b": Role.ADMIN}, None, 1.0, True, False)),
+    "access tokens": (
+        people_lists.access_tokens(NOW), AccessTokenView("ci", "ana", Scope.ACT, None, 1.0, None, NOW - 60)
+    ),
+    "join tokens": (people_lists.join_tokens(NOW), JoinTokenView("ab", "rack", "rz-…", 1.0, NOW + 60, None, None, 2)),
+    "nodes": (node_lists.nodes(NOW), NODE),
+    "hosts": (node_lists.HOSTS, HostStep(host="me@gpu-1", state="working", step="looking", seconds=2.4)),
     "audit": (
         columns_of(NOW),
         AuditEntryView(id=1, at=NOW - 60, by=None, via=None, action=AuditAction.ERASED, object="run abcdefghij",
@@ -98,16 +102,16 @@ def test_words_of_each_list_are_those_that_people_read() -> None:
     ],
 )
 def test_the_state_of_a_checkpoint_says_what_has_arrived_and_what_it_is(about: dict[str, Any], state: str) -> None:
-    assert words(lists.checkpoints(clock_time), CheckpointView(**SAVED | about))["state"] == state
+    assert words(run_lists.checkpoints(clock_time), CheckpointView(**SAVED | about))["state"] == state
 
 
 def test_a_field_that_an_older_server_lacks_is_empty() -> None:
     column = Column[Any]("trouble")
     assert column.cell(Document(name="a.pt")) == ""
-    assert words(lists.checkpoints(clock_time), Document({**SAVED, "loss": "NaN"}))["loss"] == "NaN"
+    assert words(run_lists.checkpoints(clock_time), Document({**SAVED, "loss": "NaN"}))["loss"] == "NaN"
 
 
 def test_problems_of_a_node_are_the_same_sentences_everywhere() -> None:
     problems = ["GPU 1 is in quarantine: Xid 79", "Upgrade its worker.", "It has no NCCL."]
-    assert lists.notices(NODE) == problems
-    assert lists.notices(json.loads(text_of(NODE), object_hook=Document)) == problems
+    assert node_lists.notices(NODE) == problems
+    assert node_lists.notices(json.loads(text_of(NODE), object_hook=Document)) == problems

@@ -19,7 +19,7 @@ from cli.commands.installation.preflight import checked, print_matrix
 from cli.server.client import ServerClient
 from cli.server.options import Data, Json, server_at
 from cli.terminal import CommandFailed, print_json, print_list, print_outcome, print_table, warn
-from domain.lists import HOSTS
+from domain.lists.node_lists import HOSTS
 from domain.text.formats import state_label
 
 if TYPE_CHECKING:

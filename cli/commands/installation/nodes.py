@@ -13,7 +13,7 @@ from cli.commands.installation import node_installation
 from cli.commands.installation.node_installation import NodeName
 from cli.server.options import Data, Json, server_at
 from cli.terminal import ask_or_tell, print_json, print_list, print_outcome, print_table, say
-from domain import lists
+from domain.lists import node_lists
 from domain.text import formats
 
 TEST_PAUSE_S = 0.5
@@ -27,9 +27,9 @@ def nodes(context: typer.Context, data: Data = None, as_json: Json = False) -> N
         return
     listed = server_at(data).get("/api/nodes")
     none = "No node has joined. `rankzero up` starts one; `rankzero nodes add HOST…` adds machines over ssh."
-    print_list(lists.nodes(time.time()), listed, as_json, none)
+    print_list(node_lists.nodes(time.time()), listed, as_json, none)
     for node in () if as_json else listed:
-        for remark in (*lists.notices(node), *lists.other_users(node)):
+        for remark in (*node_lists.notices(node), *node_lists.other_users(node)):
             say(f"{node['name']}: {remark}")
 
 
@@ -43,7 +43,7 @@ def drain(
     server = server_at(data)
     ask_or_tell(server.get(node_path(node, "drain"))["sentence"], yes)
     drained = server.post(node_path(node, "drain"))
-    runs = lists.runs_on(drained)
+    runs = node_lists.runs_on(drained)
     verb = formats.agree(len(runs), "continues to its end", "continue to their ends")
     continuing = f"; {formats.plural(len(runs), 'run')} there {verb}: {' '.join(runs)}" if runs else ""
     print_outcome(drained, as_json, f"Node {drained['name']} is draining: nothing new starts there{continuing}.")
@@ -71,7 +71,7 @@ def test(node: NodeName, data: Data = None, as_json: Json = False) -> None:
     else:
         print_table(("device", "part", "", "found"), list(_found(tested, running_test["results"])))
         say(f"Node {tested['name']}: {TESTED[running_test['verdict']]}")
-        for remark in lists.quarantines(tested):
+        for remark in node_lists.quarantines(tested):
             say(f"{tested['name']}: {remark}")
     if running_test["verdict"] != "passed":
         raise typer.Exit(1)

@@ -15,7 +15,7 @@ from cli.server.client import data_directory
 from cli.server.options import Data, Json, server_at
 from cli.terminal import CommandFailed, print_json, print_list, print_outcome, say, warn, with_person
 from dashboard.security.keys.token_files import join_token_path, metrics_token_path
-from domain import lists
+from domain.lists import people_lists
 from domain.people.roles import Scope
 from domain.text import formats
 
@@ -97,7 +97,7 @@ def show_list(data: Path | None, as_json: bool) -> None:
     """List the join tokens, without their secrets."""
     listed = server_at(data).get("/api/join-tokens")
     none = "No join token was made. `rankzero token --join --expires 24h` makes one."
-    print_list(with_person(lists.join_tokens(time.time()), listed), listed, as_json, none)
+    print_list(with_person(people_lists.join_tokens(time.time()), listed), listed, as_json, none)
 
 
 def end(token_id: str, data: Path | None, as_json: bool) -> None:
@@ -160,7 +160,7 @@ def list_(
     """List your access tokens, without their secrets."""
     listed = server_at(data).get(ACCESS_TOKENS, all=everybody or None)
     none = "There is no access token. `rankzero token create NAME --scope read` makes one."
-    print_list(lists.access_tokens(time.time()), listed, as_json, none)
+    print_list(people_lists.access_tokens(time.time()), listed, as_json, none)
 
 
 @token_app.command("revoke")

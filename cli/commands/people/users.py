@@ -12,7 +12,7 @@ import typer
 from cli.durations import UNITS_S, seconds
 from cli.server.options import Data, Json, server_at
 from cli.terminal import CommandFailed, ask_or_tell, print_json, print_list, print_outcome, say, warn
-from domain import lists
+from domain.lists import people_lists
 from domain.people.removal import Fate, parse
 from domain.people.roles import EVERYWHERE, Role, in_words
 from domain.text import formats
@@ -45,7 +45,7 @@ def users() -> None:
 @users_app.command("list")
 def list_(data: Data = None, as_json: Json = False) -> None:
     """List everybody with an account."""
-    print_list(lists.people(time.time()), server_at(data).get("/api/users"), as_json)
+    print_list(people_lists.people(time.time()), server_at(data).get("/api/users"), as_json)
 
 
 @users_app.command()

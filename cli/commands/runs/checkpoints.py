@@ -13,7 +13,7 @@ from cli.server.download import Transfer, converted, sha256_of
 from cli.server.options import Data, Json, RunId, run_path, server_at
 from cli.terminal import CommandFailed, print_json, print_list, print_outcome, printable, say
 from dashboard.storage.conversion import Conversion, is_folder
-from domain import lists
+from domain.lists import run_lists
 from domain.text import formats
 
 
@@ -25,7 +25,7 @@ def checkpoints(run: RunId, send_again: SendAgain = None, data: Data = None, as_
         chosen = _partial(entries, run, send_again)
         answer = server.post(f"/api/checkpoints/{chosen['id']}/send-again")
         return print_outcome(answer, as_json, f"The node of checkpoint {send_again} is asked to send it again.")
-    columns = lists.checkpoints(lambda at: formats.ago(at, time.time()))
+    columns = run_lists.checkpoints(lambda at: formats.ago(at, time.time()))
     print_list(columns, entries, as_json, f"Run {run} has saved no checkpoint yet.")
     if not as_json:
         _say_more(entries)

@@ -19,7 +19,7 @@ from cli.server.following import wait_until_ended
 from cli.server.options import Data, Json, id_of_run, pairs, server_at
 from cli.terminal import CommandFailed, print_json, printable, say, warn
 from dashboard.snapshots.git_address import is_git_address
-from domain.catalogue import Kind, Row
+from domain.catalogue import InputKind, Row
 from domain.choices import RECIPES
 from domain.spec import FIELDS, SLURM_FIELDS
 from domain.sweeps import seeds_of
@@ -89,9 +89,9 @@ def spec_of(parameters: dict[str, Any], is_local: bool) -> dict[str, Any]:
 
 def as_given(row: Row, value: Any) -> Any:
     """Return an option's value as the spec has it; None where it was not given. Raises CommandFailed."""
-    if row.kind is Kind.PAIRS:
+    if row.kind is InputKind.PAIRS:
         value = pairs(value, row.name)
-    return value or None if is_list(row) or (row.kind is Kind.FLAG and not row.default) else value
+    return value or None if is_list(row) or (row.kind is InputKind.FLAG and not row.default) else value
 
 
 def resolve_target(target: str, has_start: bool, is_local: bool) -> str:

@@ -13,9 +13,9 @@ from cli.commands.runs.output import series_columns
 from cli.server.client import ServerClient
 from cli.server.options import Data, Json, RunId, run_path, server_at
 from cli.terminal import CommandFailed, print_json, print_list, print_table, printable, say
-from domain import lists
 from domain.assignments import MAX_RANKS, MAX_STEPS
 from domain.launch.timeline import Phase, slow_sentence, slowest
+from domain.lists import run_lists
 from domain.messages import State
 from domain.performance.phases import PHASES, in_words
 from domain.profiles.records import Overview
@@ -39,7 +39,7 @@ def ranks(
     if as_json:
         print_json({"ranks": listed} | ({"stacks": answers} if stacks else {}))
         return
-    print_list(lists.RANKS, listed, empty="The probe has not seen any rank step yet.")
+    print_list(run_lists.RANKS, listed, empty="The probe has not seen any rank step yet.")
     for node in (answers or {"nodes": []})["nodes"]:
         print_stacks(node)
 

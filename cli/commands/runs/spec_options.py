@@ -9,7 +9,7 @@ from typing import Annotated, Any, Optional
 
 import typer
 
-from domain.catalogue import Kind, Row
+from domain.catalogue import InputKind, Row
 from domain.choices import RECIPES
 from domain.spec import CATALOGUE
 
@@ -39,7 +39,7 @@ def options_of_spec() -> Iterator[inspect.Parameter]:
 
 def is_list(row: Row) -> bool:
     """Whether the option may be repeated."""
-    return row.kind in (Kind.NAMES, Kind.WORDS, Kind.PAIRS, Kind.SECRETS)
+    return row.kind in (InputKind.NAMES, InputKind.WORDS, InputKind.PAIRS, InputKind.SECRETS)
 
 
 def _annotation(row: Row) -> Any:
@@ -57,7 +57,7 @@ def _annotation(row: Row) -> Any:
 
 
 def _default(row: Row) -> str:
-    if row.kind is Kind.FLAG or is_list(row):
+    if row.kind is InputKind.FLAG or is_list(row):
         return "on" if row.default is True else ""
     return row.unset or ("" if row.default is None else str(row.default).removesuffix(".0"))
 

@@ -17,8 +17,8 @@ from cli.server.client import ServerClient, ServerUnreachable
 from cli.server.following import PATIENCE_S
 from cli.server.options import server_at
 from cli.terminal import CommandFailed, print_json, print_list, print_table, say, warn
-from domain import lists
 from domain.choices import RUN_ID
+from domain.lists import run_lists
 from domain.scaling.plan import Mode
 from domain.sweeps import (
     EarlyStop,
@@ -283,7 +283,7 @@ def show_study(study: dict[str, Any], as_json: bool) -> None:
         return
     say(f"Study {study['id']} of {study['target']}: {study['state']}, {study['mode']} scaling.")
     batches = study["batches"]
-    print_list(lists.scaling_points(bool(batches)), study["points"])
+    print_list(run_lists.scaling_points(bool(batches)), study["points"])
     if batches:
         say("")
         _show_batches(batches)

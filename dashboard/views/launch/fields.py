@@ -10,7 +10,7 @@ import streamlit as st
 
 from dashboard.snapshots.git_address import is_git_address
 from dashboard.views.layout import style
-from domain.catalogue import Kind, Row
+from domain.catalogue import InputKind, Row
 from domain.spec import CATALOGUE, RunSpec
 from domain.text.formats import as_text
 
@@ -36,7 +36,7 @@ class Fields:
         Each has a place of its own, also one that is hidden: else, while a rerun draws, a field that moves would
         stand at its old place and at its new one."""
         for name in names:
-            with st.container(key=f"{'wide' if FORM[name].kind is Kind.CHOICE else 'narrow'}_{name}"):
+            with st.container(key=f"{'wide' if FORM[name].kind is InputKind.CHOICE else 'narrow'}_{name}"):
                 if name not in hidden:
                     self.show(name)
 
@@ -59,11 +59,11 @@ class Fields:
         row, label, key = FORM[name], self._labels[name], PREFIX + name
         placeholder = self._placeholders.get(name, row.placeholder)
         match row.kind:
-            case Kind.CHOICE:
+            case InputKind.CHOICE:
                 st.segmented_control(label, row.offered, key=key, required=True, persist_state="session")
-            case Kind.PAIRS:
+            case InputKind.PAIRS:
                 st.text_area(label, key=key, placeholder=placeholder, height=68, persist_state="session")
-            case Kind.FLAG:
+            case InputKind.FLAG:
                 st.toggle(label, key=key, persist_state="session")
             case _:
                 st.text_input(
@@ -75,7 +75,7 @@ PREFIX = "launch_"
 RECIPE, SCRIPT, GIT, UPLOAD = "Recipe", "Script", "Git", "Upload"
 AS_IT_WAS, AS_IT_IS = "as it was", "as it is now"
 FORM: dict[str, Row] = CATALOGUE | {
-    "source": Row("Train", kind=Kind.CHOICE, choices=(RECIPE, SCRIPT, GIT, UPLOAD)),
+    "source": Row("Train", kind=InputKind.CHOICE, choices=(RECIPE, SCRIPT, GIT, UPLOAD)),
     "script": Row(
         "Script or folder", example="/home/me/train.py",
         help="Absolute path on the dashboard's machine. For code elsewhere, use `rankzero launch` there.",
@@ -85,13 +85,14 @@ FORM: dict[str, Row] = CATALOGUE | {
         help="https:// or ssh://, or git@host:path; fetched with the dashboard's own keys and credentials.",
     ),
     "code_as": Row(
-        "Code", kind=Kind.CHOICE, choices=(AS_IT_WAS, AS_IT_IS),
+        "Code", kind=InputKind.CHOICE, choices=(AS_IT_WAS, AS_IT_IS),
         help="The snapshot of the earlier run, or the current files.",
     ),
 }  # fmt: skip
 """The fields of the spec, and those by which the form asks for its code."""
 HINTS = {
-    Kind.PAIRS: "One {metavar} a line.", Kind.NAMES: "Separated by commas.", Kind.WORDS: "Quoted as in a shell.",
+    InputKind.PAIRS: "One {metavar} a line.", InputKind.NAMES: "Separated by commas.",
+    InputKind.WORDS: "Quoted as in a shell.",
 }  # fmt: skip
 
 

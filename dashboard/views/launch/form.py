@@ -13,7 +13,7 @@ from dashboard.errors import describe
 from dashboard.views.launch.fields import EMPTY_CODE, MISSING, code_values, spec_fields, stripped
 from dashboard.views.launch.fields import RECIPE as RECIPE
 from dashboard.views.launch.fields import SCRIPT as SCRIPT
-from domain.catalogue import Kind, Row, Section
+from domain.catalogue import InputKind, Row, Section
 from domain.spec import CATALOGUE, FIELDS, SLURM_FIELDS, RunSpec, label_of
 
 
@@ -41,17 +41,17 @@ ASKED = [row for row in FIELDS.values() if row.section not in (None, Section.COD
 def _text(row: Row, value: Any) -> Any:
     """Return a value of the spec as its input has it."""
     match row.kind:
-        case Kind.FLAG:
+        case InputKind.FLAG:
             return value
-        case Kind.SECRETS:
+        case InputKind.SECRETS:
             return list(value)
-        case Kind.PAIRS:
+        case InputKind.PAIRS:
             return "\n".join(f"{key}={text}" for key, text in value.items())
-        case Kind.WORDS:
+        case InputKind.WORDS:
             return shlex.join(value)
-        case Kind.NAMES:
+        case InputKind.NAMES:
             return ", ".join(value)
-        case Kind.CHOICE:
+        case InputKind.CHOICE:
             return value or row.unset
     is_unset = value is None or (row.example and value == row.default)
     return "" if is_unset else f"{value:g}" if isinstance(value, float) and value >= 1 else str(value)
@@ -78,8 +78,8 @@ def read(values: Mapping[str, Any], args: Sequence[str] = (), launcher: str | No
 
 def values_of(spec: RunSpec, recipes: Container[str]) -> dict[str, Any]:
     """Return the form's values for a spec."""
-    given = spec.model_dump() | spec.as_variables
-    values = {row.name: _text(row, given[row.name]) for row in ASKED}
+    fields = spec.model_dump() | spec.as_variables
+    values = {row.name: _text(row, fields[row.name]) for row in ASKED}
     slurm = {row.name: _text(row, getattr(spec.slurm, option)) for option, row in SLURM_FIELDS.items()}
     nodes = {"nodes": spec.node_range, "min_nodes": "" if spec.elastic else values["min_nodes"]}
     return EMPTY | values | slurm | nodes | code_values(spec, recipes)
@@ -107,14 +107,14 @@ def _read_slurm(fields: dict[str, Any], values: Mapping[str, Any], refusals: dic
 def _read_field(fields: dict[str, Any], row: Row, values: Mapping[str, Any], refusals: dict[str, str]) -> None:
     """Read one field as its kind is typed; an empty one is left out."""
     value = values.get(row.name)
-    if row.kind is Kind.FLAG:
+    if row.kind is InputKind.FLAG:
         fields[row.name] = row.default if value is None else bool(value)
     elif row.kind in READERS:
         try:
             fields[row.name] = READERS[row.kind](value or "")
         except ValueError as error:
             refusals[row.name] = f"{row.label}: {str(error)[:1].lower()}{str(error)[1:].rstrip('.')}."
-    elif (text := stripped(values, row.name)) and not (row.kind is Kind.CHOICE and text == row.unset):
+    elif (text := stripped(values, row.name)) and not (row.kind is InputKind.CHOICE and text == row.unset):
         fields[row.name] = text
 
 
@@ -132,8 +132,8 @@ def _names(text: str) -> list[str]:
     return [name.strip() for name in text.split(",") if name.strip()]
 
 
-READERS: dict[Kind, Callable[[Any], Any]] = {
-    Kind.PAIRS: _pairs, Kind.NAMES: _names, Kind.WORDS: shlex.split, Kind.SECRETS: list,
+READERS: dict[InputKind, Callable[[Any], Any]] = {
+    InputKind.PAIRS: _pairs, InputKind.NAMES: _names, InputKind.WORDS: shlex.split, InputKind.SECRETS: list,
 }  # fmt: skip
 
 

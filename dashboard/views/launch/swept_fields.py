@@ -11,7 +11,7 @@ from typing import Any
 from pydantic import ValidationError
 
 from dashboard.errors import describe
-from domain.catalogue import Kind, Section
+from domain.catalogue import InputKind, Section
 from domain.spec import CATALOGUE, FIELDS, RunSpec, label_of
 from domain.sweeps import SweptParameter, holds_several, parameters_of
 
@@ -32,7 +32,9 @@ class SweptFields:
 
 
 NUMBERS = tuple(
-    row.name for row in FIELDS.values() if row.kind is Kind.NUMBER and row.section in (Section.SCALE, Section.TRAINING)
+    row.name
+    for row in FIELDS.values()
+    if row.kind is InputKind.NUMBER and row.section in (Section.SCALE, Section.TRAINING)
 )
 """Fields whose text can only be one number, so that a list or range is a sweep."""
 LINES = "sweep_parameters"

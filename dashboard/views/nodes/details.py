@@ -14,8 +14,8 @@ from dashboard.views.layout import actions, links, permissions, style, visitor
 from dashboard.views.layout.tables import Markup, table
 from db.nodes.node_queries import Occupant, occupants
 from db.people import consequences
-from domain import lists
 from domain.health.views import IncidentView
+from domain.lists import node_lists
 from domain.people.roles import Action
 from domain.protocol import is_older
 from domain.text.formats import (
@@ -93,7 +93,7 @@ def _badges(node: NodeView) -> None:
         if node.upgrade:
             label = "to upgrade" if is_older(node.protocol) else "newer than this dashboard"
             st.badge(label, color="orange", icon=":material/upgrade:")
-        noun = lists.noun(node)
+        noun = node_lists.noun(node)
         slot_note = " (a slot trains one process)" if noun == "slot" else ""
         st.caption(as_text(f"{node.free} of {plural(node.slots, noun)} free{slot_note}"))
 
@@ -137,7 +137,7 @@ def _remove(node: NodeView) -> None:
 
 def _quarantine(node: NodeView) -> None:
     """Show why the node, or devices of it, are left out, and what brings them back."""
-    reasons = lists.quarantines(node)
+    reasons = node_lists.quarantines(node)
     for text in reasons:
         st.error(as_text(text), icon=":material/shield:")
     if reasons:
@@ -155,9 +155,9 @@ def _latest_test(node: NodeView) -> None:
     if latest is None or (node.quarantine is None and service.current().clock() - latest.asked_at > TEST_SHOWN_S):
         return
     if latest.ended_at is None:
-        st.info(f"Testing {plural(len(latest.devices), lists.noun(node))} …", icon=":material/labs:")
+        st.info(f"Testing {plural(len(latest.devices), node_lists.noun(node))} …", icon=":material/labs:")
         return
-    positions = {device.id: f"{lists.noun(node)} {position}: " for position, device in enumerate(node.devices)}
+    positions = {device.id: f"{node_lists.noun(node)} {position}: " for position, device in enumerate(node.devices)}
     wrong = [
         one.text if one.part == WHOLE_TEST else _as_sentence(f"{positions.get(one.device, '')}{one.part}: {one.text}")
         for one in latest.results
@@ -190,7 +190,7 @@ def _incidents(node: NodeView) -> None:
     remembered = service.current().health.incidents(node.id)
     if not remembered:
         return
-    positions = {device.id: f"{lists.noun(node)} {position}, " for position, device in enumerate(node.devices)}
+    positions = {device.id: f"{node_lists.noun(node)} {position}, " for position, device in enumerate(node.devices)}
     with st.expander(f"Remembered of its health ({len(remembered)})", icon=":material/history:"):
         rows = [
             [clock_time(one.at)[:-3], Markup(positions.get(one.device or "", "") + _in_words(one))]
@@ -208,8 +208,8 @@ def _in_words(incident: IncidentView) -> str:
 
 
 def _warnings(node: NodeView) -> None:
-    for text in lists.notices(node):
-        if text in lists.quarantines(node):
+    for text in node_lists.notices(node):
+        if text in node_lists.quarantines(node):
             continue
         st.warning(as_text(text), icon=":material/warning:")
     endings = {str(run["run_id"]): bool(run["ending"]) for run in node.unknown}
@@ -239,11 +239,11 @@ def _runs(node: NodeView, runs: Mapping[str, Occupant]) -> None:
         if device.run_id is not None:
             by_run.setdefault(device.run_id, []).append(device)
     if private := sum(device.private for device in node.devices):
-        st.caption(f"{plural(private, lists.noun(node))} in use by private runs")
+        st.caption(f"{plural(private, node_lists.noun(node))} in use by private runs")
     for run_id, devices in by_run.items():
         run = runs.get(run_id)
         name = f"{run.name} · {run.state}" if run else run_id
-        noun = plural(len(devices), lists.noun(node))
+        noun = plural(len(devices), node_lists.noun(node))
         label = f"{name} · {noun}, {ranks(devices)}"
         links.link("run", label, f"node_run_{run_id}", "chart", "tertiary", id=run_id)
 
@@ -265,8 +265,8 @@ def _devices(node: NodeView) -> None:
         [index, state_label(picture.cell(node, device).value), *device_load(loads.get(device.id, {}))]
         for index, device in enumerate(node.devices[:MOST_DEVICES])
     ]
-    table("node_devices", (lists.noun(node), "State", ">Busy", ">Memory", ">°C", ">W"), rows)
-    for text in lists.other_users(node):
+    table("node_devices", (node_lists.noun(node), "State", ">Busy", ">Memory", ">°C", ">W"), rows)
+    for text in node_lists.other_users(node):
         st.caption(as_text(text))
 
 
@@ -318,7 +318,7 @@ def _location(node: NodeView) -> Iterator[tuple[str, object]]:
 
 def _hardware(node: NodeView) -> Iterator[tuple[str, object]]:
     info = node.info
-    yield "Devices", lists.kinds(node)
+    yield "Devices", node_lists.kinds(node)
     memory = node.devices[0].memory_bytes if node.devices else None
     yield "Each with", size(memory) if memory else None
     processor = [str(info["processor"])] if info.get("processor") else []
@@ -332,7 +332,7 @@ def _hardware(node: NodeView) -> Iterator[tuple[str, object]]:
 
 def _versions(node: NodeView) -> Iterator[tuple[str, object]]:
     info, interpreter = node.info, interpreter_of(node)
-    yield "Trains with", ", ".join(lists.versions_of(interpreter))
+    yield "Trains with", ", ".join(node_lists.versions_of(interpreter))
     yield "Interpreter", interpreter.get("path") or info.get("python")
     yield "Warm start", (node.load or {}).get("warm_start")
     yield "Trainings run as", "accounts of their people" if info.get("run_as") == "accounts" else None
@@ -350,7 +350,7 @@ def _liveness(node: NodeView, now: float) -> Iterator[tuple[str, object]]:
 
 def clock_sentence(node: NodeView) -> str:
     """Return the clock's offset in words: agrees within 10 ms; 5.0 s ahead of the dashboard's."""
-    offset_s, off_s = node.info["clock_offset_s"], lists.clock_off_s(node)
+    offset_s, off_s = node.info["clock_offset_s"], node_lists.clock_off_s(node)
     if off_s is None:
         return f"agrees within {milliseconds(max(0.001, abs(offset_s) + (node.info.get('clock_error_s') or 0.0)))}"
     return f"{clock_offset(offset_s)} the dashboard's"

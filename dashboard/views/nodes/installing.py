@@ -8,7 +8,7 @@ from dashboard.cluster.installations import HostStep, Installation
 from dashboard.service import service
 from dashboard.views.layout import style
 from dashboard.views.layout.tables import Markup, show_list
-from domain import lists
+from domain.lists import node_lists
 from domain.text.formats import as_text, clock_time, duration_words, plural, with_code
 
 REFRESH_S = 1
@@ -43,7 +43,7 @@ def _show(installation: Installation, now: float) -> None:
         )
     hosts = installation.hosts
     markup = {"state": _badge, "message": _message}
-    show_list(f"installation_{installation.id}", lists.HOSTS, hosts[:MOST_ROWS], markup)
+    show_list(f"installation_{installation.id}", node_lists.HOSTS, hosts[:MOST_ROWS], markup)
     if len(hosts) > MOST_ROWS:
         st.caption(f"And {plural(len(hosts) - MOST_ROWS, 'more host')}; the terminal shows all.")
 
@@ -60,7 +60,7 @@ def title(installation: Installation) -> str:
 
 
 def _badge(host: HostStep) -> Markup:
-    return Markup(f":{COLOURS.get(host.state, 'green')}-badge[{as_text(lists.host_state(host))}]")
+    return Markup(f":{COLOURS.get(host.state, 'green')}-badge[{as_text(node_lists.host_state(host))}]")
 
 
 def _message(host: HostStep) -> Markup:

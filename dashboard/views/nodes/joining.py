@@ -11,7 +11,7 @@ from dashboard.cluster.joining import WHERE, HowToJoin, address_for_others, how_
 from dashboard.service import service
 from dashboard.views.layout import actions, permissions, style, visitor
 from dashboard.views.nodes import installing
-from domain.lists import lasting, state_of
+from domain.lists.people_lists import lasting, state_of
 from domain.people.roles import Action
 from domain.text.formats import SHOWN_ONCE, ago, as_text, plural, with_code
 from domain.views import JoinTokenView

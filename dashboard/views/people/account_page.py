@@ -9,7 +9,7 @@ import streamlit as st
 from dashboard.service import service
 from dashboard.views.layout import actions, links, permissions, style, visitor
 from dashboard.views.people.secrets_section import show_secrets
-from domain import lists
+from domain.lists import people_lists
 from domain.people.accounts import SHORTEST_PASSWORD, WAYS, SessionView, UserView
 from domain.people.roles import Action, Role, Scope, in_words
 from domain.people.tokens import GRANTS, AccessTokenView, TokenWanted
@@ -171,7 +171,7 @@ def _token(token: AccessTokenView, now: float) -> None:
     extent.markdown(as_text(f"{token.scope}, {token.project or ALL_PROJECTS}"))
     last_use = f"used {ago(token.last_used_at, now)}" if token.last_used_at else "not used yet"
     has_expired = token.expires_at is not None and token.expires_at <= now
-    used.caption(as_text(f"{lists.end_of(token, now)}, {last_use}"))
+    used.caption(as_text(f"{people_lists.end_of(token, now)}, {last_use}"))
     if not has_expired and revoke.button("Revoke", key=f"token_{token.name}", type="tertiary"):
         _confirm_revocation(token.name)
 

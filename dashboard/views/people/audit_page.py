@@ -97,8 +97,8 @@ def _object(entry: AuditEntryView) -> Markup:
     if match := RUN.search(entry.object):
         address = links.address("run", id=match[1])
         text = text.replace(match[0], f"[{match[0]}]({address})")
-    known = details(entry)
-    return Markup(f"{text} :gray[{as_text(known)}]" if known else text)
+    detail = details(entry)
+    return Markup(f"{text} :gray[{as_text(detail)}]" if detail else text)
 
 
 MARKUP: Mapping[str, Callable[[AuditEntryView], object]] = {

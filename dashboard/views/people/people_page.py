@@ -10,7 +10,7 @@ import streamlit as st
 from dashboard.service import service
 from dashboard.views.layout import actions, permissions, style, visitor
 from dashboard.views.layout.sharing import reachable_origin
-from domain import lists
+from domain.lists import people_lists
 from domain.people.accounts import InvitationView, MemberView, ProjectAccessView, UserView
 from domain.people.consequences import Consequence
 from domain.people.removal import Fate, RunsOfRemoved
@@ -152,7 +152,7 @@ def _person(person: UserView, now: float) -> None:
     name.markdown(f"**{as_text(person.name)}**{' (you)' if is_me else ''}{mail}")
     with role:
         _role_of(person.name, person.role, None, is_fixed=is_me)
-    projects.markdown(as_text(lists.roles_in_projects(person)))
+    projects.markdown(as_text(people_lists.roles_in_projects(person)))
     last_seen.markdown(as_text(ago(person.last_seen_at, now)))
     if person.role is not Role.OWNER and not is_me and permissions.visitor().may(Action.OPERATE, None):
         with remove, st.container(horizontal=True):

@@ -18,7 +18,7 @@ from dashboard.views.run.dialogs import checkpoint_line
 from dashboard.views.run.tabs import browser_zone
 from db.attempts import attempt_queries
 from db.checkpoints import checkpoint_queries
-from domain import lists
+from domain.lists import run_lists
 from domain.text.columns import Column, Columns
 from domain.text.formats import as_text, clock_time, size
 from domain.views import CheckpointView, RunView
@@ -89,10 +89,10 @@ def _columns(ended: Collection[int]) -> Columns[CheckpointView]:
 
     def download(checkpoint: CheckpointView) -> str:
         has_ended = checkpoint.attempt in ended
-        return download_link(checkpoint.id) if checkpoint.complete else lists.progress(checkpoint, has_ended)
+        return download_link(checkpoint.id) if checkpoint.complete else run_lists.progress(checkpoint, has_ended)
 
     zone = browser_zone()
-    columns = lists.checkpoints(lambda at: clock_time(at, zone))
+    columns = run_lists.checkpoints(lambda at: clock_time(at, zone))
     return [*(column for column in columns if column.title != "state"), Column("download", download)]
 
 
@@ -110,7 +110,7 @@ def _offer_again(run_id: str, partial: Sequence[CheckpointView]) -> None:
 
 
 def _name(checkpoint: CheckpointView) -> Markup:
-    badges = (f" :{COLOURS.get(mark, 'gray')}-badge[{as_text(mark)}]" for mark in lists.marks(checkpoint))
+    badges = (f" :{COLOURS.get(mark, 'gray')}-badge[{as_text(mark)}]" for mark in run_lists.marks(checkpoint))
     return Markup(as_text(checkpoint.name) + "".join(badges))
 
 

@@ -10,7 +10,7 @@ from pydantic import ValidationError
 from dashboard.errors import describe
 from dashboard.service import service
 from dashboard.views.layout import actions, links, permissions, visitor
-from domain.lists import marks
+from domain.lists.run_lists import marks
 from domain.messages import State
 from domain.people.roles import Action
 from domain.requests.errors import InvalidRequest

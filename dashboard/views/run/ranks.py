@@ -15,8 +15,8 @@ from dashboard.views.run.profiles import profiles
 from db.metrics.performance import arithmetic_of, phase_totals, reduction_of
 from db.ranks import ranks as db_ranks
 from db.ranks.ranks import node_records, verdict
-from domain import lists
 from domain.collectives import NodeCollectives, RankCollectives, Wait, call_name, waits_of_node
+from domain.lists import run_lists
 from domain.messages import StackFrame
 from domain.performance.efficiency import arithmetic_sentence as arithmetic_sentence
 from domain.performance.efficiency import reduction_sentence as reduction_sentence
@@ -65,7 +65,7 @@ def _list(rank_views: Sequence[RankView], causes: Mapping[int, str]) -> None:
     def name(rank: RankView) -> object:
         return f"{rank.rank} ◂ the others wait ({causes[rank.rank]})" if rank.rank in causes else rank.rank
 
-    show_list("ranks", lists.RANKS, rank_views, {"rank": name})
+    show_list("ranks", run_lists.RANKS, rank_views, {"rank": name})
 
 
 def _say_how_it_computes(run_id: str) -> None:

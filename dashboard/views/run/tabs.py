@@ -22,8 +22,8 @@ from db.attempts import attempt_queries
 from db.metrics.performance import usage
 from db.people.users import has_several
 from db.runs import run_queries
-from domain import lists
 from domain.launch.plan import shell_line
+from domain.lists import run_lists
 from domain.spec import RunSpec
 from domain.text.formats import as_text, duration, plural, signature, usage_sentence
 from domain.views import AttemptView, RunView, TaskView
@@ -39,7 +39,7 @@ def history(run: RunView) -> None:
     _usage(run.id)
     lines = run_queries.history(service.current().store, run.id)
     newest = lines[-MOST_LINES:]
-    columns = lists.history(browser_zone(), has_several(service.current().store))
+    columns = run_lists.history(browser_zone(), has_several(service.current().store))
     show_list("history", columns, reversed(newest))
     if len(lines) > len(newest):
         st.caption(f"The newest {len(newest)} of {len(lines)} lines; the API returns all of them.")

@@ -9,7 +9,7 @@ from typing import Any
 from dashboard.studies.scaling_document import rate_rule
 from dashboard.views.layout.links import address
 from db.studies.studies import ScalingView
-from domain.lists import STRATEGIES, scaling_points
+from domain.lists.run_lists import STRATEGIES, scaling_points
 from domain.scaling.batches import GAIN_SHARE, LOSS_SHARE, BatchComparison, BatchFigures
 from domain.scaling.judgement import RULE_OF_THUMB, Judgement
 from domain.scaling.points import Point, named

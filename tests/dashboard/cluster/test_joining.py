@@ -11,7 +11,7 @@ import pytest
 from cli import main
 from dashboard.cluster.joining import PROGRAM, WHERE, Listening, how_to_join, program, url_for_links
 from dashboard.security.keys.certificates import ServerCertificate, publish, published_self_signed
-from domain.lists import versions
+from domain.lists.node_lists import versions
 from domain.messages import NodeLoad
 from tests.dashboard.certificates import self_signed, signed
 from tests.dashboard.running import FakeNode, Running, wait_for

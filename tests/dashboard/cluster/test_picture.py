@@ -16,7 +16,7 @@ from dashboard.cluster.picture import (
     summary,
 )
 from db.nodes.node_queries import Occupant
-from domain.lists import kinds, notices
+from domain.lists.node_lists import kinds, notices
 from domain.spec import rank_at
 from domain.views import DeviceView, NodeView, Quarantine
 from tests.dashboard.running import Running

@@ -9,7 +9,7 @@ from sqlalchemy import update
 
 from cli.server.client import Document
 from db.models import Node
-from domain import lists
+from domain.lists import node_lists
 from domain.protocol import PROTOCOL
 from tests.dashboard.running import FakeNode, Running, wait_for
 from worker.session.client import Client
@@ -47,8 +47,8 @@ def test_an_older_worker_is_taken_in_gets_no_runs_and_people_read_why(dashboard:
     assert (shown["protocol"], shown["free"]) == (1, 0)
     for task in ("Upgrade its worker", "protocol 1", f"dashboard {PROTOCOL}", "rankzero worker"):
         assert task in shown["upgrade"]
-    assert shown["upgrade"] in lists.notices(shown)
-    assert lists.node_state(shown) == "online, to upgrade"
+    assert shown["upgrade"] in node_lists.notices(shown)
+    assert node_lists.node_state(shown) == "online, to upgrade"
 
 
 def test_a_younger_worker_waits_for_the_dashboard(dashboard: Running) -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from domain.search.completion import complete_column
-from domain.search.fields import Column, SeriesFigure, Sort, best_columns, parse_column, parse_sort, rises
+from domain.search.fields import RunColumn, SeriesFigure, Sort, best_columns, parse_column, parse_sort, rises
 from domain.search.parser import parse
 from domain.search.query import FieldKind, QueryError
 
@@ -13,16 +13,16 @@ from domain.search.query import FieldKind, QueryError
 @pytest.mark.parametrize(
     ("text", "column"),
     [
-        ("LR", Column(FieldKind.NUMBER, "lr")),
-        ("recipe", Column(FieldKind.TEXT, "target")),
-        ("val/loss", Column(FieldKind.SERIES, "val/loss")),
-        ('"lr"', Column(FieldKind.SERIES, "lr")),
-        ("best:val/loss", Column(FieldKind.SERIES, "val/loss", SeriesFigure.BEST)),
-        ('max:"a b"', Column(FieldKind.SERIES, "a b", SeriesFigure.MAX)),
-        ('"min:odd"', Column(FieldKind.SERIES, "min:odd")),
+        ("LR", RunColumn(FieldKind.NUMBER, "lr")),
+        ("recipe", RunColumn(FieldKind.TEXT, "target")),
+        ("val/loss", RunColumn(FieldKind.SERIES, "val/loss")),
+        ('"lr"', RunColumn(FieldKind.SERIES, "lr")),
+        ("best:val/loss", RunColumn(FieldKind.SERIES, "val/loss", SeriesFigure.BEST)),
+        ('max:"a b"', RunColumn(FieldKind.SERIES, "a b", SeriesFigure.MAX)),
+        ('"min:odd"', RunColumn(FieldKind.SERIES, "min:odd")),
     ],
 )
-def test_a_column_is_a_field_or_a_number_of_a_series(text: str, column: Column) -> None:
+def test_a_column_is_a_field_or_a_number_of_a_series(text: str, column: RunColumn) -> None:
     assert parse_column(text) == column
     assert parse_sort(f"-{text}") == Sort(column, is_descending=True) and parse_sort(text) == Sort(column)
 

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from domain.search.fields import FIELDS, Column, Sort, parse_sort
+from domain.search.fields import FIELDS, RunColumn, Sort, parse_sort
 from domain.search.parser import LONGEST, MINE, as_text, mine, parse
 from domain.search.query import EVERYTHING, Comparison, Condition, FieldKind, QueryError
 from domain.spec import RunSpec
@@ -105,10 +105,10 @@ def test_words_as_they_stand_are_no_fields(text: str) -> None:
 
 
 def test_a_list_is_sorted_by_a_field_or_a_series() -> None:
-    assert parse_sort("-LR") == Sort(Column(FieldKind.NUMBER, "lr"), True)
-    assert parse_sort("recipe") == Sort(Column(FieldKind.TEXT, "target"))
-    assert parse_sort("-val/loss") == Sort(Column(FieldKind.SERIES, "val/loss"), True)
-    assert parse_sort('"epoch"') == Sort(Column(FieldKind.SERIES, "epoch")) and parse_sort("") is None
+    assert parse_sort("-LR") == Sort(RunColumn(FieldKind.NUMBER, "lr"), True)
+    assert parse_sort("recipe") == Sort(RunColumn(FieldKind.TEXT, "target"))
+    assert parse_sort("-val/loss") == Sort(RunColumn(FieldKind.SERIES, "val/loss"), True)
+    assert parse_sort('"epoch"') == Sort(RunColumn(FieldKind.SERIES, "epoch")) and parse_sort("") is None
     for wrong in ("tag", "strated"):
         with pytest.raises(QueryError):
             parse_sort(wrong)

@@ -11,7 +11,7 @@ import pytest
 from dashboard.cluster.installations import SILENT_AFTER_S, InstallationReport
 from dashboard.views.nodes import joining
 from db import acting
-from domain.lists import lasting, state_of
+from domain.lists.people_lists import lasting, state_of
 from domain.people.rights import Rights, rights_of_owner
 from domain.people.roles import Role
 from domain.text.formats import with_code

@@ -13,7 +13,7 @@ from dashboard.views.nodes.details import facts as properties
 from db.models import User
 from db.nodes import node_reports
 from domain.health.testing import DeviceResult, TestAnswer
-from domain.lists import notices
+from domain.lists.node_lists import notices
 from domain.messages import DeviceFault, NodeLoad
 from domain.views import DeviceView
 from tests.dashboard.pages import Pages, button, links, served, served_full, texts
