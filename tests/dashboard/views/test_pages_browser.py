@@ -10,6 +10,7 @@ import pytest
 import streamlit as st
 from playwright.sync_api import Page, Route, expect
 
+from dashboard.page_titles import IN_BAR, TITLES
 from dashboard.views import alerts_page, page_list
 from db.alerts import alerts
 from tests.dashboard.browsed import Browsed, browsed, opened
@@ -133,7 +134,7 @@ def settled(page: Page) -> None:
 def test_a_telephone_shows_the_menu_and_the_button_that_launches(browser: Chromium, dashboard: Browsed) -> None:
     with signed_in(browser, dashboard, width=390) as visit:
         page = opened_page(visit, dashboard, "launch").page
-        for link in ("Runs", "Studies", "Launch", "Nodes", "Alerts"):
+        for link in (TITLES[address] for address in IN_BAR):
             expect(page.locator(".st-key-bar").get_by_role("link", name=link)).to_be_in_viewport(ratio=1)
         expect(page.get_by_role("button", name="Sign out")).to_be_in_viewport(ratio=1)
         launch = page.get_by_role("button", name="Launch", exact=True)

@@ -279,9 +279,7 @@ def test_live_run_alone_is_waited_for_without_rank_figures(full):
     assert "No optimizer step of any rank was seen" in texts(ended)
 
 
-@pytest.mark.parametrize(
-    "address", ["", "launch", "nodes", "run", "alerts", "project", "sweeps", "scaling", "studies", "compare"]
-)
+@pytest.mark.parametrize("address", page_list.SHOWN)
 def test_a_store_that_cannot_be_read_is_one_sentence(full, address, monkeypatch):
     def broken():
         raise OperationalError("SELECT", {}, Exception("unable to open database file"))
