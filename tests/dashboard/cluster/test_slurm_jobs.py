@@ -6,7 +6,7 @@ import pytest
 from sqlalchemy import update
 
 from dashboard.planning.preview import SlurmPreview, preview, slurm_job
-from dashboard.planning.resolve import ClusterNodes
+from dashboard.planning.resolve import ClusterNodes, resolve
 from db.models import Node, QuarantineRow
 from domain.assignments import DesiredJob
 from domain.messages import Device, JobReport, NodeFacts
@@ -139,7 +139,7 @@ def test_ordinary_nodes_are_told_nothing_of_jobs(dashboard: Running, gateway: Cl
 
 def test_a_plan_shows_the_job_as_its_gateway_would_submit_it(dashboard: Running, gateway: Client) -> None:
     spec = RunSpec(target="image_classifier", pool="slurm", gpus_per_node=2)
-    planned = preview(dashboard.service.resolve(spec, dashboard.service.cluster()))
+    planned = preview(resolve(spec, dashboard.service.cluster()))
     assert isinstance(planned, SlurmPreview)
     assert "--cpus-per-task=2" in planned.job.argv and "--server http://gpu-0" in planned.job.script
     assert not [text for text in planned.warnings if "slot" in text]
