@@ -151,7 +151,7 @@ def ask_or_tell(consequence: str, yes: bool = False) -> None:
         return warn(consequence)
     import typer
 
-    typer.confirm(f"{consequence} Go on?", abort=True, err=True)
+    typer.confirm(f"{consequence} Continue?", abort=True, err=True)
 
 
 # The error that ends a command.

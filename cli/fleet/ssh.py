@@ -257,7 +257,7 @@ def trouble(errors: str, host: Destination) -> HostTrouble:
             f"`ssh {host.name}` works without a password, or run this in a terminal, where ssh can ask for it."
         )
     reason = last_line(text).removeprefix("ssh: ")
-    return HostTrouble(f"ssh cannot connect: {reason or 'it has not said why'}.")
+    return HostTrouble(f"ssh cannot connect: {reason or 'it gives no reason'}.")
 
 
 _TELLING = re.compile(

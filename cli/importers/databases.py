@@ -9,10 +9,7 @@ from pathlib import Path
 from cli.importers.past_run import LeftOut, reason_of
 from worker.loggers.databases import is_database, is_sqlite, reading, table_names
 
-LOCKED = (
-    "It is in use: another program has locked it, and had not finished after some seconds. Import it again when that "
-    "program has ended."
-)
+LOCKED = "It is in use: another program kept it locked for some seconds. Import it again when that program has ended."
 
 
 def databases(root: Path, tables: frozenset[str], left_out: LeftOut) -> Iterator[Path]:

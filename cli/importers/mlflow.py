@@ -63,10 +63,10 @@ def _described(meta: Path, left_out: LeftOut) -> Mapping[str, Any]:
     try:
         described = yaml.safe_load(text)
     except (ValueError, RecursionError, yaml.YAMLError) as error:
-        left_out.add(meta, f"It cannot be read ({reason_of(error)}): name, times and end are not known.")
+        left_out.add(meta, f"It cannot be read ({reason_of(error)}): name, times and end are unknown.")
         return {}
     if not isinstance(described, dict) or not described:
-        left_out.add(meta, "It says nothing: name, times and end are not known.")
+        left_out.add(meta, "It says nothing: name, times and end are unknown.")
         return {}
     return {str(name): value for name, value in described.items()}
 

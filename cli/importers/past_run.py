@@ -164,7 +164,7 @@ class LeftOut:
 
     def walk(self, root: Path, matches: Callable[[str], bool]) -> list[Path]:
         """Return the files below a folder whose name matches; what is not looked at is left out."""
-        reason = f"It has more than {MAX_ENTRIES:,} files and folders, and the others were not looked at."
+        reason = f"It has more than {MAX_ENTRIES:,} files and folders; the others were not searched."
         return [Path(entry.path) for entry in walk_files(root, matches, cut=lambda: self.add(root, reason))]
 
     def attempt(self, source: Path, read: Callable[[], T]) -> Iterator[T]:

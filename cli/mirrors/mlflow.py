@@ -159,7 +159,7 @@ def _send_attempt(server: ServerClient, target: Mlflow, run_id: str, attempt: in
         target.log(copy, metrics, {_tag(attempt, name): str(have[name]) for name in batch})
         sent += len(metrics)
     if sent and any(_count(target.tags(copy).get(_tag(attempt, name))) < have[name] for name in logged):
-        raise ReceiverAway(f"{target.url} accepted points of run {run_id} and does not have them.")
+        raise ReceiverAway(f"{target.url} accepted points of run {run_id} but does not have them.")
     return sent
 
 

@@ -145,8 +145,8 @@ class WandbCopy:
         if self._had > row_count or is_other:
             self._copy.finish(EXIT_CODES["stopped"])
             raise CommandFailed(
-                f"W&B has {self._had} rows of run {self._id} that another mirror wrote. Go on with that one, on its "
-                "machine and with its WANDB_DIR; or delete the copy at W&B and call this again."
+                f"W&B has {self._had} rows of run {self._id} that another mirror wrote. Continue that one, on its "
+                "machine and with its WANDB_DIR; or delete the copy at W&B and run this again."
             )
 
     def log(self, rows: Sequence[Row]) -> int:
@@ -160,9 +160,7 @@ class WandbCopy:
                 self._copy.log(row, step=self._rows, commit=True)
                 self._rows += 1
         except OSError as error:
-            raise CommandFailed(
-                f"W&B's service ended ({error}). The same command goes on where this one stopped."
-            ) from None
+            raise CommandFailed(f"W&B's service ended ({error}). Run the same command again to continue.") from None
         return values_in(rows)
 
     def finish(self, exit_code: int) -> None:

@@ -119,7 +119,7 @@ def tell_of_staged_paths(server: ServerClient, spec: Spec) -> None:
     paths = [source for source in spec.get("stage", {}).values() if source.startswith("/") and Path(source).exists()]
     if not paths or interpreters.all_here(node["hostname"] for node in server.get("/api/nodes")):
         return
-    _print_notes([f"{path} is here, but each node looks for it on itself; else stage {OTHERWISE}." for path in paths])
+    _print_notes([f"{path} is here, but each node looks for it locally; else stage {OTHERWISE}." for path in paths])
 
 
 def tell_what_is_not_passed(server: ServerClient, spec: Spec) -> None:

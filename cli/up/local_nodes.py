@@ -88,7 +88,7 @@ class Orders:
         node = self._nodes.get(words[1]) if len(words) == 2 else None
         if node is not None and words[0] == "kill":
             node.fail()
-            self._print(f"{node.name} is killed, with all that ran there.")
+            self._print(f"{node.name} is killed, with everything on it.")
         elif node is not None and words[0] == "start":
             node.come_back()
             self._print(f"{node.name} starts again.")

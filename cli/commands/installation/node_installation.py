@@ -44,9 +44,7 @@ Port = Annotated[
 ]
 Jump = Annotated[str | None, typer.Option(metavar="HOST", help="Connect through this host.", show_default=False)]
 Parallel = Annotated[int, typer.Option(min=1, max=64, metavar="N", help="Hosts at a time.")]
-AcceptNew = Annotated[
-    bool, typer.Option("--accept-new", help="Accept the host keys of hosts that are not in known_hosts, unseen.")
-]
+AcceptNew = Annotated[bool, typer.Option("--accept-new", help="Accept unknown host keys without checking them.")]
 Folder = Annotated[
     str | None,
     typer.Option(
@@ -140,7 +138,7 @@ def upgrade(
     data: Data = None,
     as_json: Json = False,
 ) -> None:
-    """Bring nodes that `nodes add` installed to this version of Rankzero; their trainings go on."""
+    """Bring nodes that `nodes add` installed to this version of Rankzero; their trainings continue."""
     from cli.fleet import installing
     from cli.fleet.fleet import Fleet
     from cli.fleet.memory import Memory
@@ -206,7 +204,7 @@ def exit_if_red(checks: Iterable[DoctorCheck]) -> None:
 def remove(
     node: NodeName,
     uninstall: Annotated[
-        bool, typer.Option("--uninstall", help="Also take off the machine, over `ssh`, what `nodes add` installed.")
+        bool, typer.Option("--uninstall", help="Also uninstall, over `ssh`, what `nodes add` installed.")
     ] = False,
     data: Data = None,
     as_json: Json = False,

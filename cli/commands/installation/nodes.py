@@ -57,7 +57,7 @@ def undrain(node: NodeName, data: Data = None, as_json: Json = False) -> None:
 
 @nodes_app.command()
 def test(node: NodeName, data: Data = None, as_json: Json = False) -> None:
-    """Test a node's devices that no run has; if all results are right, its quarantine ends. Exit code 1 if not.
+    """Test a node's devices without a run; its quarantine ends if all results are right. Exit code 1 if not.
 
     Raises typer.Exit with code 1."""
     server = server_at(data)

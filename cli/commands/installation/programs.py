@@ -36,7 +36,7 @@ TlsCert = Annotated[
     Path | None,
     typer.Option(
         metavar="FILE",
-        help="Certificate (PEM) to speak TLS with.",
+        help="TLS certificate (PEM).",
         envvar="RANKZERO_TLS_CERT",
         show_default="plain HTTP",
     ),
@@ -102,7 +102,7 @@ def up(
     new_store: NewStore = False,
     demo: Annotated[bool, typer.Option("--demo", help="Launch a 2-process demo training.")] = False,
     nodes: Annotated[
-        int, typer.Option("--nodes", min=1, max=16, help="Workers on this machine, as a cluster to try it with.")
+        int, typer.Option("--nodes", min=1, max=16, help="Workers on this machine, as a trial cluster.")
     ] = 1,
     run_as: RunAsOption = None,
 ) -> None:

@@ -49,7 +49,7 @@ def audit(
     else:
         server = server_at(data)
         listed = list(_entries(server, chosen)) if as_json else server.get(PATH, limit=IN_THE_TABLE, **chosen)
-        none = "Nothing of that is in the audit log." if chosen else "Nothing is in the audit log yet."
+        none = "No entry of the audit log matches." if chosen else "The audit log is empty."
         print_list(columns_of(time.time()), listed, as_json, none)
 
 

@@ -41,7 +41,7 @@ def login(
     browser: Annotated[bool, typer.Option("--browser/--no-browser", help="Open a browser here.")] = True,
     as_json: Json = False,
 ) -> None:
-    """Log this machine in at a dashboard: somebody signed in there lets it in, in a browser, here or elsewhere.
+    """Log this machine in at a dashboard: a person signed in there allows it, in a browser here or elsewhere.
 
     Raises CommandFailed."""
     logins, address = Logins(), plain_url(url) if url else _last_address()
@@ -85,7 +85,7 @@ def logout(url: Url = None, as_json: Json = False) -> None:
 
 
 def whoami(data: Data = None, as_json: Json = False) -> None:
-    """Print who you are to the dashboard, and what you and your token may."""
+    """Print who you are at the dashboard, and what you and your token may do."""
     server = server_at(data)
     identity = server.get("/api/whoami")
     sentence = f"{in_words(identity)} At {server.address.url}, by {server.address.source}."

@@ -53,10 +53,10 @@ def list_(project: Project = None, data: Data = None, as_json: Json = False) -> 
 
 @secret_app.command()
 def remove(name: Name, project: Project = None, data: Data = None, as_json: Json = False) -> None:
-    """Remove a secret; runs that train keep it until they have ended."""
+    """Remove a secret; runs that are training keep it until they end."""
     query = f"?{urlencode({'project': project})}" if project is not None else ""
     removed = server_at(data).delete(f"{_address(name)}{query}")
-    sentence = f"Secret {name} of {_owner(removed)} is removed. Runs that train keep it until they have ended."
+    sentence = f"Secret {name} of {_owner(removed)} is removed. Runs that are training keep it until they end."
     print_outcome({"name": removed["name"], "project": removed["project"]}, as_json, sentence)
 
 

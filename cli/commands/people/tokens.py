@@ -126,7 +126,7 @@ TokenName = Annotated[
 @token_app.command()
 def create(
     name: Annotated[str, typer.Argument(metavar="NAME", help="What it is for.", show_default=False)],
-    scope: Annotated[Scope, typer.Option(help="What it may at most be used for.", show_default=False)],
+    scope: Annotated[Scope, typer.Option(help="The most it may be used for.", show_default=False)],
     project: Annotated[str | None, typer.Option(metavar="P", help="Only in this project.", show_default=False)] = None,
     expires: Expires = "90d",
     data: Data = None,
@@ -153,7 +153,7 @@ def _show_created(created: dict[str, Any], lasts_s: float | None, url: str, as_j
 
 @token_app.command("list")
 def list_(
-    everybody: Annotated[bool, typer.Option("--all", help="Those of everybody, for admins.")] = False,
+    everybody: Annotated[bool, typer.Option("--all", help="Everyone's tokens, for admins.")] = False,
     data: Data = None,
     as_json: Json = False,
 ) -> None:
@@ -174,9 +174,9 @@ def revoke_(
     """Revoke an access token at once. Raises CommandFailed."""
     if user is not None and not yes:
         if not sys.stdin.isatty():
-            rule = f"to revoke a token of {user} cannot be undone; add --yes to do it."
+            rule = f"revoking a token of {user} cannot be undone; add --yes to do it."
             raise CommandFailed(f"Nothing was done: {rule}", 2)
-        typer.confirm(f"Revoke the token {name} of {user}? What uses it is refused from then on.", abort=True, err=True)
+        typer.confirm(f"Revoke the token {name} of {user}? Requests with it fail from then on.", abort=True, err=True)
     query = f"?{urlencode({'user': user})}" if user is not None else ""
     revoked = server_at(data).delete(f"{ACCESS_TOKENS}/{quote(name, safe='')}{query}")
-    print_outcome(revoked, as_json, f"Token {name} is revoked: it opens nothing any more.")
+    print_outcome(revoked, as_json, f"Token {name} is revoked: it no longer works.")

@@ -57,8 +57,8 @@ def invite(
     data: Data = None,
     as_json: Json = False,
 ) -> None:
-    """Invite somebody: prints a link, once, with which they make their account, or set a new password if they have
-    one. Send it to them alone."""
+    """Invite a person: prints a link, once, to make their account, or to set a new password if they have one. Send
+    it only to them."""
     lasts_s = seconds(expires, "--expires")
     body = {"email": email, "role": role, "project": project, "days": lasts_s / UNITS_S["d"]}
     invitation = server_at(data).post("/api/invitations", body)
@@ -86,7 +86,7 @@ def remove(
     if not yes:
         ending = server.get(f"{_path(user)}/removal")["sentence"]
         if not sys.stdin.isatty():
-            raise CommandFailed(f"Nothing was done: {ending} To remove {user} cannot be undone; add --yes to do it.", 2)
+            raise CommandFailed(f"Nothing was done: {ending} Removing {user} cannot be undone; add --yes to do it.", 2)
         typer.confirm(f"{ending} {FATES[parse(runs).fate]} Remove {user}?", abort=True, err=True)
     removed = server.delete(f"{_path(user)}?{urlencode({'runs': runs})}")
     fates = ", ".join(f"{removed[name]} live {name}" for name in ("kept", "stopped", "given") if removed.get(name))
@@ -94,7 +94,7 @@ def remove(
 
 
 FATES: dict[Fate, str] = {
-    "keep": "Their live runs go on to their end (--runs stop or give:USER does otherwise).",
+    "keep": "Their live runs continue to their end (--runs stop or give:USER changes that).",
     "stop": "Their live runs are stopped.",
     "give": "Their live runs become another person's.",
 }

@@ -52,7 +52,7 @@ def add(
     act: Annotated[
         Act | None,
         typer.Option(
-            help="Also end the run, or roll it back: it goes on from its last checkpoint before.", show_default=False
+            help="Also end the run, or roll it back: it resumes from its last checkpoint before.", show_default=False
         ),
     ] = None,
     lr_factor: Annotated[
@@ -107,7 +107,7 @@ def test(alert_id: AlertId, data: Data = None, as_json: Json = False) -> None:
 
 @alert_app.command()
 def remove(alert_id: AlertId, data: Data = None, as_json: Json = False) -> None:
-    """Remove an alert; its messages that wait are not sent."""
+    """Remove an alert; its waiting messages are not sent."""
     removed = server_at(data).delete(_path(alert_id))
     print_outcome(removed, as_json, f"Alert {removed['id']} is removed.")
 

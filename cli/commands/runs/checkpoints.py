@@ -37,7 +37,7 @@ SendAgain = Annotated[
     typer.Option(
         "--send-again",
         metavar="NAME",
-        help="Have its node send a checkpoint again that never arrived whole.",
+        help="Have its node resend a checkpoint that never fully arrived.",
     ),
 ]
 
@@ -114,7 +114,7 @@ def choose(entries: list[dict[str, Any]], run: str, name: str | None) -> dict[st
         candidates = [entry for entry in complete if entry.get("latest")] if name is None else exact
         if name is None and not candidates:
             raise CommandFailed(
-                f"It is not clear which files of run {run} are one checkpoint, so none is chosen by itself. Name one "
+                f"It is unclear which files of run {run} form one checkpoint, so none is chosen. Name one "
                 f"that `rankzero checkpoints {run}` lists: `rankzero download {run} NAME`."
             )
         return max(candidates or complete, key=lambda entry: (entry["created_at"], entry["id"]))

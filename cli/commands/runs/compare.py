@@ -42,7 +42,7 @@ Group = Annotated[
 ]
 Columns = Annotated[
     str | None,
-    typer.Option(metavar="FIELD", help="With one --group, whose values are the rows: the columns' field."),
+    typer.Option(metavar="FIELD", help="With one --group for the rows: the columns' field."),
 ]
 Result = Annotated[
     str | None,

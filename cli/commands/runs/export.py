@@ -33,7 +33,7 @@ def export(
     data: Data = None,
     as_json: Json = False,
 ) -> None:
-    """Write runs to one file, whole or not at all.
+    """Write runs to one file, completely or not at all.
 
     csv, parquet and json hold every point of all series; html is a report to pass on; an archive (zip) holds everything
     of runs that have ended, and `rankzero import` brings it into another installation."""

@@ -40,11 +40,11 @@ def mirror(
         str | None,
         typer.Option(help="MLflow's experiment, or W&B's project.", show_default="the run's project"),
     ] = None,
-    follow: Annotated[bool, typer.Option("--follow", "-f", help="Go on until the runs have ended.")] = False,
+    follow: Annotated[bool, typer.Option("--follow", "-f", help="Continue until the runs end.")] = False,
     data: Data = None,
     as_json: Json = False,
 ) -> None:
-    """Copy what runs logged into MLflow or W&B; called again, it goes on where it stopped.
+    """Copy what runs logged into MLflow or W&B; run again, it continues where it stopped.
 
     Credentials: MLFLOW_TRACKING_TOKEN, or MLFLOW_TRACKING_USERNAME and MLFLOW_TRACKING_PASSWORD; those of wandb."""
     copied, points = _copy_all(partial(_copy_to(to, follow), server_at(data)), runs, experiment, follow)
@@ -86,7 +86,7 @@ def _copy_all(
             time.sleep(max(EVERY_S, REST * (time.monotonic() - began)) if waiting else 0)
         except (ReceiverAway, ServerUnreachable) as error:
             if not follow:
-                raise CommandFailed(f"{error} The same command goes on where this one stopped.") from None
+                raise CommandFailed(f"{error} Run the same command again to continue.") from None
             warn(f"{error} Trying again in {wait_s:.0f} s.")
             time.sleep(wait_s)
             wait_s = min(2 * wait_s, LONGEST_WAIT_S)

@@ -256,7 +256,7 @@ def stop(
     search: Filter = None,
     mine: Annotated[bool, typer.Option("--mine", help="All your live runs, or those of them that match.")] = False,
     reason: Annotated[
-        str | None, typer.Option(metavar="TEXT", help="Why: whose run it is is told.", show_default=False)
+        str | None, typer.Option(metavar="TEXT", help="Why; shown to the run's owner.", show_default=False)
     ] = None,
     yes: Yes = False,
     data: Data = None,
@@ -265,7 +265,7 @@ def stop(
     """Ask runs to end: SIGTERM, and after its grace period SIGKILL. Raises CommandFailed."""
     server = server_at(data)
     if mine and runs:
-        raise CommandFailed("--mine chooses your live runs: name none beside it.", 2)
+        raise CommandFailed("--mine selects your live runs: name none with it.", 2)
     if mine:
         ids = _own_live(server, search, as_json)
         if ids:

@@ -130,7 +130,7 @@ FirstRung = Annotated[
     typer.Option(
         min=1,
         metavar="STEP",
-        help="Step of the metric at which trials are judged first.",
+        help="Metric step at which trials are first judged.",
         show_default="a ninth of the first trial to succeed",
     ),
 ]
@@ -225,7 +225,7 @@ NOT_OF_A_STUDY = ("nodes", "resume", "max_steps", "seeds", "wait_for_nodes", "dr
 
 Gpus = Annotated[
     str | None,
-    typer.Option(metavar="N,N,…", help="Numbers of devices.", show_default="1,2,4,8 as far as they exist"),
+    typer.Option(metavar="N,N,…", help="Numbers of devices.", show_default="1,2,4,8 as available"),
 ]
 GlobalBatches = Annotated[
     str | None,
@@ -238,11 +238,11 @@ GlobalBatches = Annotated[
 ModeOption = Annotated[
     Mode | None,
     typer.Option(
-        help="weak: the batch of each rank stays; strong: the global batch stays.",
+        help="weak: keep the batch of each rank; strong: keep the global batch.",
         show_default="weak; strong with --global-batches",
     ),
 ]
-Steps = Annotated[int, typer.Option(min=1, help="Steps of each run that are measured; of the largest global batch.")]
+Steps = Annotated[int, typer.Option(min=1, help="Measured steps of each run, at the largest global batch.")]
 
 
 @with_options_of_launch(besides=NOT_OF_A_STUDY)

@@ -177,4 +177,4 @@ def test_import_names_a_folder_with_more_entries_than_it_looks_at(
     assert read(tmp_path)[1].lines() == []
     monkeypatch.setattr(run_files, "MAX_ENTRIES", 4)
     (line,) = read(tmp_path)[1].lines()
-    assert line.startswith(f"{tmp_path}: It has more than") and "not looked at" in line
+    assert line.startswith(f"{tmp_path}: It has more than") and "not searched" in line

@@ -95,7 +95,7 @@ def test_mirror_says_what_is_wrong_with_the_server(
     receiver.mode = mode
     assert mirror(receiver, run_id) == 1
     said = capsys.readouterr().err
-    assert sentence in said and "goes on where this one stopped" in said
+    assert sentence in said and "Run the same command again to continue." in said
     receiver.mode = "honest"
     assert mirror(receiver, run_id) == 0
     (run,) = receiver.runs

@@ -56,7 +56,7 @@ def test_what_is_typed_kills_one_node_and_brings_it_back(
         type_line(orders, ours, b"kill node-2\n", said)
         wait_for(lambda: not nodes[1].worker.is_running, "the worker to end")
         assert (nodes[1].worker.step(time.monotonic()), nodes[0].worker.is_running) == (None, True)
-        assert not nodes[1].worker.is_running and said.pop() == "node-2 is killed, with all that ran there."
+        assert not nodes[1].worker.is_running and said.pop() == "node-2 is killed, with everything on it."
         type_line(orders, ours, b"start node-2\n", said)
         nodes[1].worker.step(time.monotonic())
         assert nodes[1].worker.is_running and said.pop() == "node-2 starts again."

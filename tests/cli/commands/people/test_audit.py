@@ -41,8 +41,8 @@ def test_lines_are_json_documents_and_their_export_is_written_down(dashboard: Ru
 
 
 def test_nothing_found_is_a_sentence(audit: Any) -> None:
-    assert audit()[1] == "Nothing is in the audit log yet.\n"
-    assert audit("--by", "nobody")[1] == "Nothing of that is in the audit log.\n"
+    assert audit()[1] == "The audit log is empty.\n"
+    assert audit("--by", "nobody")[1] == "No entry of the audit log matches.\n"
     assert document(audit("--since", "2026-01-01", "--json")) == []
 
 

@@ -119,7 +119,7 @@ def test_removed_person_is_logged_out_everywhere(rankzero, dashboard: Running) -
     data = ("--data", str(dashboard.service.settings.data))
     assert rankzero("users", "remove", "ben", "--yes", *data)[0] == 0
     code, _, err = rankzero("runs")
-    assert code == 1 and "ben, whose token this is, has no account here any more." in err
+    assert code == 1 and "ben, who owns this token, no longer has an account here." in err
 
 
 def test_unknown_persons_and_roles_are_named(rankzero, dashboard: Running) -> None:

@@ -127,7 +127,7 @@ def test_data_named_by_a_path_here_is_looked_for_on_each_node(rankzero, fake, tm
     (tmp_path / "set").mkdir()
     _, _, err = rankzero("launch", "language_model", "--stage", "./set=data", "--stage", "gate:/x=far")
     assert fake.bodies[0]["stage"] == {"data": str(tmp_path / "set"), "far": "gate:/x"}
-    assert err.count("Note: ") == 1 and f"{tmp_path / 'set'} is here, but each node looks for it on itself" in err
+    assert err.count("Note: ") == 1 and f"{tmp_path / 'set'} is here, but each node looks for it locally" in err
 
 
 def test_a_virtual_environments_python_stays_the_link_it_is(rankzero, fake, tmp_path) -> None:
