@@ -48,7 +48,7 @@ export function createToolbar(settings, listeners, axes = AXES, query = '') {
   };
   const older = toggle(
     'Replaced points',
-    'Show points replaced by newer attempts, or when the script started again, dashed',
+    'Show points replaced by newer attempts or script restarts, dashed',
     settings.older,
     (on) => {
       settings.older = on;

@@ -31,8 +31,8 @@ const WALL = new Map();
 const NOWHERE = () => NaN;
 const MOST_NAMES = 5;
 const UNKNOWN = {
-  samples: 'Samples are not known where the script sets its own batch size',
-  epoch: 'Epochs are not known where the script logs no series “epoch”',
+  samples: 'Samples are unknown if the script sets its own batch size',
+  epoch: 'Epochs are unknown if the script logs no series “epoch”',
 };
 
 /** @implements {Source} */

@@ -9,13 +9,13 @@ import { plural } from '../elements/numbers.js';
 import { pageUrl } from '../links/links.js';
 import { request } from '../server/request.js';
 
-const HINT = 'They come while a tab of the dashboard is open, and wait for a day otherwise.';
+const HINT = 'They appear while a dashboard tab is open, and otherwise wait for a day.';
 const WORDS = {
   granted: `This browser shows notifications. ${HINT}`,
-  default: `This browser has not been asked whether it shows notifications. ${HINT}`,
+  default: `This browser has not been asked to show notifications. ${HINT}`,
   denied:
-    'This browser refuses notifications of this page. Allow them in its settings for this site ' +
-    '(the sign beside the address), then reload.',
+    'This browser blocks notifications from this page. Allow them in its settings for this site ' +
+    '(the icon by the address), then reload.',
   impossible:
     'Browsers show notifications only for pages at https:// or on their own machine (localhost), ' +
     'and this page is neither.',

@@ -252,7 +252,7 @@ export class LiveConnection {
 export const STATUS_TEXT = /** @type {Record<string, string>} */ ({
   reconnecting: 'Reconnecting…',
   refused: 'Signed out: reload the page',
-  denied: 'You have no role here any more',
+  denied: 'You no longer have a role here',
   gone: 'Deleted',
 });
 
@@ -262,7 +262,7 @@ export const STATUS_TEXT = /** @type {Record<string, string>} */ ({
  */
 export function emptySentence({ run, status }) {
   if (status === 'refused') return 'You are signed out. Reload the page to sign in again.';
-  if (status === 'denied') return 'You have no role here any more. Reload the page to see whom to ask.';
+  if (status === 'denied') return 'You no longer have a role here. Reload the page to see whom to ask.';
   if (status === 'gone') return 'There is no such run: it was deleted, or is in a project in which you have no role.';
   if (!run) return status === 'reconnecting' ? 'Rankzero does not answer. Trying again…' : 'Connecting…';
   switch (run.state) {

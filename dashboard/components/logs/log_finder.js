@@ -90,8 +90,7 @@ class LogFinder {
     else
       setText(
         this._status,
-        'The logs of every attempt, rank and stream are searched, newest runs first; ' +
-          'upper and lower case are the same.',
+        'The logs of every attempt, rank and stream are searched, newest runs first; case is ignored.',
       );
   }
 

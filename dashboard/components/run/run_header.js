@@ -28,7 +28,7 @@ const SENDING_TITLE =
 const SENDING_POINTS_TITLE =
   'It has ended, and its devices are free. Its last points, logs and checkpoints still arrive.';
 const UNSENT_TITLE =
-  'It has ended, and its devices are free. The rest is sent once the node is heard from, unless you end the sending.';
+  'It has ended, and its devices are free. The rest follows once the node is back, unless you end the sending.';
 const PRINTED = 'from the output';
 const PRINTED_TITLE = 'parsed from what the script prints';
 /** Those that many runs never know stand last, so that their empty places leave no gap. */
@@ -281,7 +281,7 @@ class RunHeader {
     setAttribute(
       this._track,
       'title',
-      isKnown ? `${(share * 100).toFixed(1)} %` : 'The number of steps and that of epochs are unknown',
+      isKnown ? `${(share * 100).toFixed(1)} %` : 'The numbers of steps and epochs are unknown',
     );
   }
 

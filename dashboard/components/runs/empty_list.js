@@ -27,7 +27,7 @@ const ADVICE = {
   },
   awaited: {
     title: 'No runs yet',
-    sentence: 'The runs of your projects appear here as soon as somebody launches one.',
+    sentence: 'The runs of your projects appear here once someone launches one.',
   },
   first: {
     title: 'No runs yet',

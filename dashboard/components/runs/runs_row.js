@@ -91,11 +91,7 @@ export class RunRow {
     setText(this._under, note || run.project);
     const share = run.progress === null ? null : Math.floor(run.progress * 100);
     setText(this._share, share === null ? UNKNOWN : `${share} %`);
-    setAttribute(
-      this._share,
-      'title',
-      share === null ? 'The number of steps and that of epochs are unknown' : placeOf(run),
-    );
+    setAttribute(this._share, 'title', share === null ? 'The numbers of steps and epochs are unknown' : placeOf(run));
     this._track.hidden = share === null;
     this._bar.style.width = `${share ?? 0}%`;
     this._showProject(run.project);

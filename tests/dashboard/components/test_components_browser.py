@@ -134,7 +134,7 @@ def test_a_lost_connection_is_shown_and_goes_on_after_the_last_point(server: Fak
 
 
 @pytest.mark.parametrize(
-    ("status", "sentence"), [(401, "Signed out: reload the page"), (403, "You have no role here any more")]
+    ("status", "sentence"), [(401, "Signed out: reload the page"), (403, "You no longer have a role here")]
 )
 def test_whoever_is_not_let_in_any_more_is_told_why(server: FakeServer, show: Show, status: int, sentence: str) -> None:
     page = show("run_header,charts")

@@ -79,7 +79,7 @@ def test_a_slow_rank_stands_out_and_a_click_shows_its_strip(server: FakeServer, 
 
 def test_before_two_steps_a_sentence_says_what_is_missing(server: FakeServer, show: Show) -> None:
     page = show("phases", theme="dark")
-    expect(page.get_by_text("No rank was seen making two optimizer steps yet.")).to_be_visible()
+    expect(page.get_by_text("No rank has been seen making two optimizer steps yet.")).to_be_visible()
     server.phases = spans(1, slow=None)
     expect(page.locator(".phases h2").first).to_contain_text("rank 0, steps 0 to 400")
     expect(page.locator("canvas.heat")).to_be_hidden()

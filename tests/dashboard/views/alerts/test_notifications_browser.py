@@ -120,7 +120,7 @@ def test_notification_waits_for_permission_and_the_page_says_why(visit: Visit, d
     session = visit.context.new_cdp_session(visit.context.pages[0])
     session.send("Browser.setPermission", denied)
     page = tab(visit, dashboard)
-    expect(page.get_by_text("This browser refuses notifications of this page.")).to_be_visible()
+    expect(page.get_by_text("This browser blocks notifications from this page.")).to_be_visible()
     expect(page.get_by_role("button", name="Allow notifications")).to_have_count(0)
     whole(page)
     fail(made, dashboard, "digits")

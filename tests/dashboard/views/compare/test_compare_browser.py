@@ -238,7 +238,7 @@ def test_a_run_that_is_gone_is_named_and_runs_of_the_same_settings_are_one_group
     expect(crossed.get_by_role("row", name="Seed 0").locator("td").last).to_have_text("–")
 
     page.get_by_role("button", name="Samples").click()
-    expect(page.get_by_text("Samples are not known where the script sets its own batch size: first")).to_be_visible()
+    expect(page.get_by_text("Samples are unknown if the script sets its own batch size: first")).to_be_visible()
     groups.last.hover()
     expect(loss.locator(".note")).to_have_text(re.compile(r"^Learning rate 0.5, 3.840 samples$"))
     assert chosen(page)["x"] == "samples"
