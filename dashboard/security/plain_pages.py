@@ -64,7 +64,7 @@ class SignInWays:
 
 
 SIGNED_OUT = "You are signed out, and so is every other tab of this browser."
-ENDED = "Your session has ended. Sign in to go on where you were: what you filled in on the Launch page is kept."
+ENDED = "Your session has ended. Sign in to continue where you were: your entries on the Launch page are kept."
 
 
 def login_page(

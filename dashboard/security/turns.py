@@ -43,7 +43,7 @@ class NoTurn(TryLater):
     retry_after_s = 5.0
 
     def __init__(self) -> None:
-        super().__init__("Too many people sign in at this moment: wait a few seconds, then try again.")
+        super().__init__("Too many people are signing in: wait a few seconds, then try again.")
 
 
 class Turns:

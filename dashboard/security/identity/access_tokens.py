@@ -84,7 +84,7 @@ class AccessTokens:
         if user is not None and user != rights.by:
             rights.check(Action.OPERATE, None)
         elif rights.scope is not Scope.ADMIN and rights.via != f"token {name}":
-            raise Denied(f"The scope of {rights.via} is {rights.scope}: it may revoke no token but itself.")
+            raise Denied(f"The scope of {rights.via} is {rights.scope}: it may only revoke itself.")
         elif name not in {one.name for one in self.own()}:
             raise NoSuchAccessToken(f"There is no valid token {name!r} of {rights.by}.")
         self._forget(access_tokens.revoke(self._store, user or rights.by or "", name, self._now()))
@@ -122,7 +122,7 @@ class AccessTokens:
             return TurnedAway(f"The token {token.name} expired at {clock_minute(token.expires_at)}.", is_node=False)
         person = self._identities.rights(token.user)
         if person is None:
-            return TurnedAway(f"{token.user}, whose token this is, has no account here any more.", is_node=False)
+            return TurnedAway(f"{token.user}, who owns this token, no longer has an account here.", is_node=False)
         return replace(person, via=f"token {token.name}", scope=token.scope, only_project=token.project)
 
     def _forget(self, secret_hash: str) -> None:

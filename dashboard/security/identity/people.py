@@ -145,8 +145,8 @@ class People:
         with self._store.read() as session:
             if not users.could_become(session, acting.rights(), person.name):
                 raise Denied(
-                    f"Only the owner lets {person.name} set a new password: with the link one could open private "
-                    "projects, or use secrets, that are not yours."
+                    f"Only the owner lets {person.name} set a new password: its link could open private projects, or "
+                    "use secrets, that are not yours."
                 )
         role = accounts.named(self._store, person.name).role or Role.VIEWER
         invited = invitations.make(self._store, str(person.email), role, None, days, self._now(), person.name)
@@ -273,8 +273,8 @@ class People:
         me = accounts.named_entry(self._store, _in_person())
         if self.is_at_provider(self.me()):
             raise Denied(
-                "You sign in at the provider: a password would open your account also after the provider has closed "
-                "it. An admin's link can still set one."
+                "You sign in at the provider: a password would still open your account after the provider closes it. "
+                "An admin's link can still set one."
             )
         self._require_password(me, old)
         if me.email is None:
@@ -321,7 +321,7 @@ class People:
         with self._hashing.taken():
             is_right = passwords.is_right(old, me.password_hash)
         if not is_right:
-            raise InvalidRequest("old", "The current password is not right.")
+            raise InvalidRequest("old", "The current password is wrong.")
         self._wrong_passwords.give_back(me.name)
 
     def _hashed(self, password: str, rank: Rank = FIRST) -> str:
@@ -377,5 +377,5 @@ def _in_person() -> str:
     """The name of the person who acts, without a token of theirs in between. Raises Denied."""
     rights = acting.rights()
     if rights.via is not None:
-        raise Denied(f"Accounts are changed by their owners, not by {rights.via}: sign in with a browser.")
+        raise Denied(f"Only its owner changes an account, not {rights.via}: sign in with a browser.")
     return acting.name()

@@ -76,8 +76,7 @@ def check_pair(certificate: Path, key: Path | None = None) -> None:
         ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER).load_cert_chain(certificate, key, _no_password)
     except _Encrypted:
         raise CertificateUnusable(
-            f"{key} is encrypted, and nobody can be asked for its password: `openssl pkey -in {key} -out NEW` "
-            "writes the key without."
+            f"{key} must not be encrypted: `openssl pkey -in {key} -out NEW` writes it without a password."
         ) from None
     except (ssl.SSLError, OSError) as error:
         if getattr(error, "reason", None) == "KEY_VALUES_MISMATCH":

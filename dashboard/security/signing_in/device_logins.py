@@ -37,7 +37,7 @@ class DeviceLogins:
         """Take a request; returns it and the secret that becomes the token. Raises InvalidRequest, TooManyRequests."""
         check_form(terms)
         if not self._asked.take(sender):
-            raise TooManyRequests("Too many logins were asked for from your address: wait ten minutes, then try again.")
+            raise TooManyRequests("Too many logins were requested from your address: wait ten minutes, then try again.")
         secret, now = new_secret(), self._now()
         limit = WaitingLimit(MOST_WAITING, self._known_addresses.addresses())
         return login_requests.ask(self._store, terms, hash_token(secret), sender, now, limit), secret

@@ -155,7 +155,7 @@ class Provider:
     def _vouched(self, claims: dict[str, Any]) -> Vouched:
         email = normalised_email(str(claims.get("email") or ""))
         if not EMAIL.fullmatch(email):
-            raise NotVouched(f"{self.settings.name} did not say your e-mail address.")
+            raise NotVouched(f"{self.settings.name} sent no e-mail address for you.")
         if claims.get("email_verified") is not True:
             raise NotVouched(f"{self.settings.name} has not verified your address {email}: verify it there first.")
         if self.settings.groups and not set(self.settings.groups) & set(_texts(claims.get(self.settings.groups_claim))):
@@ -164,7 +164,7 @@ class Provider:
 
     def _trouble(self, error: Exception) -> ProviderTrouble:
         log.warning("the sign-in provider %s failed: %s", self.settings.issuer, error)
-        return ProviderTrouble(f"{self.settings.name} cannot be reached, or does not answer as it should.")
+        return ProviderTrouble(f"{self.settings.name} cannot be reached, or does not answer correctly.")
 
 
 log = logging.getLogger("rankzero")

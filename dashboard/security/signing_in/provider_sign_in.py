@@ -65,7 +65,7 @@ class ProviderSignIn:
         except NoTurn as error:
             return _busy(error)
         except ProviderTrouble as error:
-            return sign_in_page(502, str(error), "Try again in a while, or sign in another way.")
+            return sign_in_page(502, str(error), "Try again later, or sign in another way.")
         response = RedirectResponse(address, 303, headers=NO_STORE)
         self._set_cookie(response, request, self._signed(pending, request))
         return response
@@ -105,10 +105,10 @@ class ProviderSignIn:
         except NoTurn as crowd:
             return _busy(crowd)
         except ProviderTrouble as error:
-            return sign_in_page(502, str(error), "Try again in a while, or sign in another way.")
+            return sign_in_page(502, str(error), "Try again later, or sign in another way.")
         except (NotVouched, NotAdmitted) as error:
             await self._entrance.refused(vouched.email if vouched is not None else "")
-            return sign_in_page(403, str(error), "Sign in as somebody else, or ask an admin of this dashboard.")
+            return sign_in_page(403, str(error), "Sign in as someone else, or ask an admin of this dashboard.")
         except (NoSuchInvitation, InvitationEnded) as error:
             return sign_in_page(410, str(error), ASK_ADMIN)
         self._sign_ins.signed_in(request.scope, user)

@@ -150,7 +150,7 @@ WRONG: dict[str, tuple[Callable[[Pair, Path], Pair], str]] = {
         lambda pair, folder: Pair(pair.certificate, self_signed(folder, "other").key),
         r"other.key is not the key of the certificate in .*server.pem",
     ),
-    "encrypted": (lambda pair, folder: encrypted(pair), r"server.encrypted is encrypted.*openssl pkey -in"),
+    "encrypted": (lambda pair, folder: encrypted(pair), r"server.encrypted must not be encrypted.*openssl pkey -in"),
 }
 
 

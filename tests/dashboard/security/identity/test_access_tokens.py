@@ -109,7 +109,7 @@ def test_role_is_looked_up_anew(shared: Running) -> None:
     assert launched(client(shared, secret)).status_code == 403
     change_person(shared, "ana", removed_at=1.0)
     answer = client(shared, secret).get("/api/runs")
-    assert answer.status_code == 401 and refusal(answer) == "ana, whose token this is, has no account here any more."
+    assert answer.status_code == 401 and refusal(answer) == "ana, who owns this token, no longer has an account here."
 
 
 def test_revoked_and_expired_tokens_open_nothing_and_say_why(shared: Running) -> None:

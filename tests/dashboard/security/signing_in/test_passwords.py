@@ -95,7 +95,7 @@ def test_another_person_in_the_same_browser_ends_the_session_before(dashboard: R
     assert earlier.get("/api/me").status_code == 401
 
 
-@pytest.mark.parametrize(("old", "problem"), [(None, "is needed"), ("wrong", "is not right")])
+@pytest.mark.parametrize(("old", "problem"), [(None, "is needed"), ("wrong", "is wrong")])
 def test_browser_left_open_takes_no_account_over(dashboard: Running, ana: str, old: str | None, problem: str) -> None:
     browser = browser_of(dashboard, ana)
     for method, path, change in (

@@ -133,7 +133,7 @@ def test_a_password_does_not_keep_open_what_the_provider_closes(tmp_path: Path, 
         ("2", "Addresses such as ben@elsewhere.example may not sign in here."),
         ("3", "You are in none of the groups that may sign in here."),
         ("4", "Lab ID has not verified your address dora@lab.example"),
-        ("5", "Lab ID did not say your e-mail address."),
+        ("5", "Lab ID sent no e-mail address for you."),
         ("deny", "Lab ID did not let you in."),
     ],
 )
@@ -228,7 +228,7 @@ def test_a_provider_that_does_not_answer_is_named(tmp_path: Path) -> None:
     with lab(tmp_path / "data", "http://localhost:9") as dashboard:
         refused = dashboard.anonymous().get("/login/provider")
         assert refused.status_code == 502
-        assert "Lab ID cannot be reached, or does not answer as it should." in refused.text
+        assert "Lab ID cannot be reached, or does not answer correctly." in refused.text
 
 
 def test_github_says_who_somebody_is_by_its_own_api(tmp_path: Path) -> None:
