@@ -54,8 +54,8 @@ def _form() -> None:
     if permissions.say_why_not(refusal and f"Only people who may launch runs may set alerts. {refusal}"):
         return
     st.markdown(
-        "When a run or a node meets a rule, a message with its name, the sentence from its page, its curve and a link "
-        "is sent to an address: a signed webhook at `https://…`, or any service that Apprise knows, such as "
+        "When a run or a node meets a rule, Rankzero sends its name, the sentence from its page, its curve and a link "
+        "to an address: a signed webhook at `https://…`, or any service that Apprise knows, such as "
         "`slack://…`, `discord://…`, `msteams://…`, `ntfy://…` or `mailtos://…`. Your browser can show the sentence "
         "too, while one of these pages is open."
     )

@@ -43,7 +43,7 @@ OF_TABLE = ("attention", "sort", "column")
 """Choices that the table itself writes into the address."""
 HINT = "Words, or state:failed lr>0.001 val/loss<0.2"
 HELP = """
-- Words are looked for in id, name, project, script, message and note: `gpt "out of memory"`
+- Words match id, name, project, script, message and note: `gpt "out of memory"`
 - `state:failed` `project:vision` `recipe:language_model` `tag:paper` `node:gpu-3`
 - `by:ana` `by:me`
 - `lr>0.001` `batch_size=32` `nodes>1` `duration>2h` `started:<2d` `created>2026-01-31`

@@ -49,7 +49,7 @@ def test_a_filled_form_survives_a_restart_and_a_reload(browser: Chromium, tmp_pa
             product.start()
             expect(page.locator("#away")).to_be_empty()
             for _ in range(2):
-                expect(page.get_by_text("Filled in as this tab last had it")).to_be_visible()
+                expect(page.get_by_text("Restored from this tab")).to_be_visible()
                 expect(box(page, "Name")).to_have_value("keep me")
                 expect(box(page, "Learning rate")).to_have_value("0.004")
                 expect(page.get_by_role("radio", name="bf16")).to_be_checked()
@@ -61,7 +61,7 @@ def test_a_filled_form_survives_a_restart_and_a_reload(browser: Chromium, tmp_pa
             page.wait_for_function("sessionStorage.getItem('rankzero.form') === null")
             page.reload()
             expect(box(page, "Name")).to_have_value("")
-            expect(page.get_by_text("Filled in as this tab")).to_have_count(0)
+            expect(page.get_by_text("Restored from this tab")).to_have_count(0)
             assert visit.errors == []
         product.stop()
     finally:

@@ -40,7 +40,7 @@ UNTOUCHED, ASKED_BY = "launch_untouched", "launch_asked_by"
 UPLOADED_FIELDS = ("upload", "snapshot", "snapshot_of")
 """An uploaded file has to be chosen again."""
 NAMES = {*(PREFIX + name for name in EMPTY if name not in UPLOADED_FIELDS), LINES}
-NOTICE = "Filled in as this tab last had it, without values that look secret."
+NOTICE = "Restored from this tab, without values that look secret."
 LONGEST = 100_000
 Value = str | bool | list[str]
 

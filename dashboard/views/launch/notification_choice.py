@@ -50,9 +50,7 @@ def field() -> None:
             format_func=(WORDS | own_addresses).__getitem__,
         )  # fmt: skip
     if st.session_state[TELL] == NEW:
-        with style.explained(
-            "address", "Of a webhook, the secret that signs its messages is on the Alerts page afterwards."
-        ):
+        with style.explained("address", "The Alerts page then shows a webhook's signing secret."):
             st.text_input(
                 "Address", key=ADDRESS, type="password", width=420, placeholder="https://…, slack://…, mailtos://…",
             )  # fmt: skip

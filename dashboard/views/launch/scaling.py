@@ -39,14 +39,14 @@ def cite(planned: Resolved) -> None:
 
 def _fields() -> None:
     st.caption("Trains these settings on each number of devices, one run after another in the queue.")
-    st.text_input("Numbers of devices", key=f"{SCALING_PREFIX}gpus", placeholder="1,2,4,8 as far as they exist")
+    st.text_input("Numbers of devices", key=f"{SCALING_PREFIX}gpus", placeholder="1,2,4,8 as available")
     batches = st.text_input(
         "Global batches to compare",
         key=f"{SCALING_PREFIX}batches",
         placeholder="one; or 256,512,1024",
         live=True,
-        help="Each is measured on every number of devices, over as many samples: where throughput stops growing, "
-        "and where the loss becomes worse.",
+        help="Measures each on every number of devices over the same number of samples: where throughput stops "
+        "growing, and where the loss gets worse.",
     )
     st.segmented_control(
         "The batch that stays",

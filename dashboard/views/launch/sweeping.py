@@ -110,7 +110,7 @@ def panel(sweep: DraftSweep, spec: RunSpec | None) -> SweepRequest | None:
         with trials:
             _trials(plan if not sweep.refusals else None)
         if st.session_state.get(notification_choice.TELL):
-            st.caption("Nobody is told about single trials; set an alert on the Alerts page.")
+            st.caption("Single trials send no notifications; set an alert on the Alerts page.")
         if LINES in sweep.refusals:
             st.markdown(f":red[{as_text(sweep.refusals[LINES])}]")
     if plan is None or spec is None or sweep.refusals or not metric:
@@ -178,8 +178,8 @@ def _early_stop() -> tuple[EarlyStop, int | None]:
             ["none", "asha", "median"],
             default="none",
             key=f"{PREFIX}early_stop",
-            help="asha: those not in the best third at a step; they go on from their checkpoint if they are after "
-            "all. median: those behind half of the others.",
+            help="asha: those not in the best third at a step; they resume from their checkpoint if they re-enter it. "
+            "median: those behind half of the others.",
         )
         or "none"
     )

@@ -19,6 +19,6 @@ def show(name: str, title: str, sentence: str) -> None:
     """Show that there is no such object, or that the visitor lost the role with which this session saw it."""
     project = st.session_state.get(f"{SEEN}{name}")
     if project is not None and not permissions.visitor().sees(project):
-        title = "You have no role here any more"
+        title = "You no longer have a role here"
         sentence = f"This is in project **{as_text(project)}**: ask an admin of it for a role."
     links.nothing_here(title, sentence)

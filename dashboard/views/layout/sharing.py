@@ -25,8 +25,8 @@ def share_menu(run_ids: Sequence[str], limits: Limits) -> None:
     with st.popover("Share", icon=":material/link:", type="tertiary", key="share", **limits):
         runs = "this run" if len(run_ids) == 1 else f"these {len(run_ids)} runs"
         st.caption(
-            f"Anyone with the link sees the curves, tables and notes of {runs} without signing in, as they are then: "
-            "no code, no logs, no other run, and nothing can be changed."
+            f"Anyone with the link sees the current curves, tables and notes of {runs} without signing in: no code, "
+            "no logs, no other run, and nothing can be changed."
         )
         with st.container(horizontal=True, vertical_alignment="bottom"):
             st.selectbox("Valid for", list(LASTING), index=1, key="share_for", width=140)
@@ -80,7 +80,7 @@ def _revoke(link: LinkView) -> None:
 
 
 ONLY_HERE = "Only this machine can open this address: name the one at which others reach the dashboard."
-LISTENS_HERE = " It listens for this machine alone: start it with `--host 0.0.0.0`, or put a proxy before it."
+LISTENS_HERE = " It listens on this machine only: start it with `--host 0.0.0.0`, or put a proxy before it."
 
 
 def reachable_origin(key: str) -> str:

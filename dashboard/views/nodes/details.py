@@ -106,7 +106,7 @@ def _actions(node: NodeView) -> None:
         limits = permissions.limits(Action.OPERATE, None, help=help_text)
         st.button(label, key=f"drain_{node.id}", on_click=_drain, args=(node,), **limits)
         if not node.pool and node.state == "alive":
-            test_help = "Check products of matrices, memory and sums on the devices that no run has; it takes a minute."
+            test_help = "Check matrix products, memory and sums on devices without a run; takes a minute."
             limits = permissions.limits(Action.OPERATE, None, help=test_help)
             st.button("Test", key=f"test_{node.id}", on_click=_test, args=(node,), **limits)
         limits = permissions.limits(Action.OPERATE, None)
@@ -142,7 +142,7 @@ def _quarantine(node: NodeView) -> None:
         st.error(as_text(text), icon=":material/shield:")
     if reasons:
         st.caption("Nothing new starts there until a test passes, or until you release it.")
-        help_text = "Let new runs start there again; what was remembered before no longer counts."
+        help_text = "Let new runs start there again; earlier findings no longer count."
         limits = permissions.limits(Action.OPERATE, None, help=help_text)
         st.button("Release", key=f"release_{node.id}", on_click=_release, args=(node,), **limits)
     _latest_test(node)
@@ -191,7 +191,7 @@ def _incidents(node: NodeView) -> None:
     if not remembered:
         return
     positions = {device.id: f"{node_lists.noun(node)} {position}, " for position, device in enumerate(node.devices)}
-    with st.expander(f"Remembered of its health ({len(remembered)})", icon=":material/history:"):
+    with st.expander(f"Health history ({len(remembered)})", icon=":material/history:"):
         rows = [
             [clock_time(one.at)[:-3], Markup(positions.get(one.device or "", "") + _in_words(one))]
             for one in remembered[:MOST_INCIDENTS]
@@ -224,7 +224,7 @@ def _warnings(node: NodeView) -> None:
 def _end_unknown(node: NodeView, run_id: str) -> None:
     """Nothing here can resume it: the store that began it is gone."""
     st.markdown(
-        f"Run **{as_text(run_id)}**, which this dashboard does not know, is ended on {as_text(node.name)}. "
+        f"Run **{as_text(run_id)}**, unknown to this dashboard, ends on {as_text(node.name)}. "
         "Its data stays there; nothing here can resume it."
     )
     actions.confirm(

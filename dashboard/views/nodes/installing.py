@@ -38,7 +38,7 @@ def _show(installation: Installation, now: float) -> None:
     if installation.is_silent(now):
         st.warning(
             f"The command has reported nothing for {duration_words(now - installation.reported_at)}: it has probably "
-            "ended. Run it again: hosts that are done are left alone, the others are taken up again.",
+            "ended. Run it again: it skips finished hosts and retries the others.",
             icon=":material/history:",
         )
     hosts = installation.hosts

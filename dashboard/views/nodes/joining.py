@@ -34,8 +34,8 @@ def adding() -> None:
     if warning:
         st.warning(with_code(warning), icon=":material/wifi_off:")
     st.markdown(
-        "A node is a machine that trains. Where you can log in with `ssh`, this command turns machines into nodes, as "
-        "a plain user and with nothing installed there before. Keys and passwords stay with your `ssh`:"
+        "A node is a machine that trains. This command turns machines that you reach with `ssh` into nodes, as a "
+        "plain user and with nothing preinstalled. Keys and passwords stay with your `ssh`:"
     )
     st.code(COMMAND, language="bash", wrap_lines=True)
     installing.installations()
@@ -134,7 +134,7 @@ def _token(token: JoinTokenView, now: float) -> None:
         revoke.button(
             "Revoke", key=f"revoke_{token.id}", type="tertiary",
             on_click=_revoke, args=(token,),
-            help="No node can join with it any more; nodes that joined with it stay.",
+            help="No more nodes can join with it; nodes that joined with it stay.",
         )  # fmt: skip
 
 

@@ -178,7 +178,7 @@ def _token(token: AccessTokenView, now: float) -> None:
 
 @visitor.dialog("Revoke this token?")
 def _confirm_revocation(name: str) -> None:
-    st.markdown(f"What uses **{as_text(name)}** is refused from now on. This cannot be undone.")
+    st.markdown(f"Requests with **{as_text(name)}** fail from now on. This cannot be undone.")
     actions.confirm(f"token_{name}", "Revoke it", "Keep it", lambda: service.current().access_tokens.revoke(name))
 
 

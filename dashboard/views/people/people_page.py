@@ -121,7 +121,7 @@ def _people() -> None:
         for person in matching[:FEW]:
             _person(person, now)
     if len(matching) != len(everybody) or len(matching) > FEW:
-        others = " Find the others by what you know of them." if len(matching) > FEW else ""
+        others = " Search for the others." if len(matching) > FEW else ""
         st.caption(f"{min(len(matching), FEW)} of {plural(len(everybody), 'person', 'people')}.{others}")
     if opened := _open_invitations():
         st.header("Pending invitations", anchor=False)
@@ -193,17 +193,14 @@ def _choose_role(name: str, project: str | None, key: str) -> None:
     actions.act_or_ask(question, partial(people.set_role, name, role, project))
 
 
-KEEP_RUNS, STOP_RUNS, GIVE_RUNS = "Keep them running, as theirs", "Stop them", "Give them to somebody else"
+KEEP_RUNS, STOP_RUNS, GIVE_RUNS = "Keep them running, as theirs", "Stop them", "Give them to someone else"
 FATES: dict[str, Fate] = {KEEP_RUNS: "keep", STOP_RUNS: "stop", GIVE_RUNS: "give"}
 
 
 @visitor.dialog("Remove this person?")
 def _confirm_removal(name: str, consequence: Consequence) -> None:
     """Ask before a person is removed; it is drawn once more when they are gone."""
-    st.markdown(
-        f"**{as_text(name)}** is signed out everywhere at once. Ended runs stay, and the name is never given to "
-        "anybody else."
-    )
+    st.markdown(f"**{as_text(name)}** is signed out everywhere at once. Ended runs stay, and the name is never reused.")
     st.markdown(as_text(consequence.sentence))
     if consequence.runs:
         _ask_of_runs(name)
@@ -257,7 +254,7 @@ def _projects(projects: Sequence[ProjectAccessView]) -> None:
     key = f"project_private_{project.name}"
     st.session_state[key] = project.is_private
     st.toggle(
-        "Private: it exists only for its members and the owner, in no list, search or address of anybody else; people "
+        "Private: only its members and the owner see it, in lists, searches and addresses; people "
         "still see the runs that they launched there.",
         key=key, on_change=_set_privacy, args=(project.name, not project.is_private),
     )  # fmt: skip

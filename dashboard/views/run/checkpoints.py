@@ -47,9 +47,9 @@ COLOURS = {"latest": "blue", "best": "green"}
 MOST_SHOWN = 20
 MOST_OFFERED = 5
 UNCLEAR = (
-    "It is not clear which of these files are one checkpoint: nothing is resumed by itself, and *Resume* asks which "
-    "one to start from. Files of several ranks, or of a model and its optimizer, are one checkpoint where their names "
-    "differ in nothing but rank and part."
+    "It is unclear which of these files form one checkpoint: nothing resumes automatically, and *Resume* asks which "
+    "one to start from. Files of several ranks, or of a model and its optimizer, form one checkpoint if their names "
+    "differ only in rank and part."
 )
 WAITS = " The checkpoint waits on its node and is sent as soon as possible."
 PATIENCE_S = 1.5

@@ -55,8 +55,8 @@ def _without_snapshot(spec: RunSpec) -> str:
     if spec.snapshot:
         return f"The code of this run, snapshot {spec.snapshot[:12]}, is no longer on the server."
     if spec.workdir:
-        return f"{spec.target} was run in place, in {spec.workdir}; its code was not stored."
-    return f"{spec.target} was run from its node's disk; its code was not stored."
+        return f"{spec.target} ran in place, in {spec.workdir}; its code was not stored."
+    return f"{spec.target} ran from its node's disk; its code was not stored."
 
 
 def _facts(snapshot: SnapshotView) -> None:

@@ -46,12 +46,12 @@ def _stop(run_id: str) -> None:
 def end_sending(run: RunView) -> None:
     """Confirm that what the ended run's nodes have still to send stays there."""
     if run.delivery is None:
-        st.markdown(f"Everything of **{as_text(run.name)}** has arrived by now.")
+        st.markdown(f"All data of **{as_text(run.name)}** has arrived.")
         return
     st.markdown(f"**{as_text(run.name)}**: {as_text(run.delivery.sentence)}.")
     st.markdown(
-        "What is left stays on the run's nodes, where nothing is deleted. What has arrived stays here; the run's page "
-        "says what has not."
+        "Unsent data stays on the run's nodes; nothing is deleted there. What has arrived stays here; the run's page "
+        "lists the rest."
     )
     if permissions.is_anothers(run.by):
         st.markdown(f"It is **{as_text(run.by)}**'s run.")

@@ -61,12 +61,12 @@ def _headline(kind: str) -> str:
 
 FIELD, REFUSED = "printed_pattern", "printed_pattern_refused"
 HELP = (
-    "One of the lines, with names in braces for its numbers: {step} and {epoch} say where the values stand (without "
-    "them the lines count 0, 1, 2 …), any other name becomes a chart, {*} may be anything."
+    "One of the lines, with names in braces for its numbers: {step} and {epoch} place the values (without them the "
+    "lines count 0, 1, 2 …), any other name becomes a chart, {*} may be anything."
 )
 IN_USE = "In use. The curves appear once the node has read the log again."
 NEXT = "for the next attempt and for *Launch again with changes*"
-AFTER_END = f"This attempt has ended and is not read again: the pattern counts {NEXT}."
+AFTER_END = f"This attempt has ended and is not read again: the pattern applies {NEXT}."
 LEAST_FITTING = 3
 """Lines that a proposed pattern fits: that of the finding and two more."""
 STORED = f"Stored {NEXT}. This attempt has ended and is not read again."

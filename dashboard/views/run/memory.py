@@ -46,7 +46,7 @@ def _trends(rows: list[list[object]]) -> None:
     rows.sort(key=lambda row: (str(row[1]), -1 if row[0] == UNKNOWN else row[0]))  # each node, then its ranks
     table("memory", COLUMNS, rows[:MOST_ROWS])
     st.caption(
-        "Memory of a process is what it shares with no other and no file backs. Growth is shown only where the lowest "
+        "Process memory is private memory that no file backs. Growth is shown only where the lowest "
         "values rise steadily with the steps; a bar is a share of the peak."
     )
 

@@ -115,7 +115,7 @@ def collectives(run_id: str) -> None:
     table("collectives", COLLECTIVE_COLUMNS, list(islice(rows, MOST_COLLECTIVES)))
     st.caption(
         "The latest collectives of each rank. A bar is the share of its time slice in which the rank waited for the "
-        "last rank of its node to come; the rank that waits least is the one the others wait for."
+        "last rank of its node; the rank that waits least is the one the others wait for."
     )
 
 

@@ -20,10 +20,7 @@ from domain.spec import RunSpec, label_of
 from domain.text.formats import as_text
 from domain.views import CheckpointView, RunView
 
-UNCLEAR = (
-    "It is not clear which of the run's files are one checkpoint, so none is chosen by itself. The script gets only "
-    "the one that you choose."
-)
+UNCLEAR = "It is unclear which of the run's files form one checkpoint. Choose one; the script gets only that."
 TYPED_LATE = "A value was changed just before the click, so nothing was resumed: with it, this is a new run."
 WHY_STOPPED = "resumed with changes as a new run"
 
@@ -70,7 +67,7 @@ def _checkpoint(run: RunView, checkpoints: Sequence[CheckpointView]) -> Checkpoi
     if good is not None:
         st.caption(f"The loss is not finite since step {since}; this is the last checkpoint before it.")
     elif since is not None:
-        st.warning(f"All of them are from after the loss broke at step {since}.", icon=":material/warning:")
+        st.warning(f"All were saved after the loss broke at step {since}.", icon=":material/warning:")
     return chosen
 
 

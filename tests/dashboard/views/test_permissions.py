@@ -91,7 +91,7 @@ def test_who_lost_a_role_is_told_so_of_what_they_have_seen_and_nobody_else(full:
         seen = opened(full, GUEST, page, **query)
         with visited_by(full, left):
             seen.run()
-        assert [one.value for one in seen.title] == ["You have no role here any more"], page
+        assert [one.value for one in seen.title] == ["You no longer have a role here"], page
         assert "deleted" not in texts(seen)
         assert "role" not in texts(opened(full, left, page, **query)), page
 

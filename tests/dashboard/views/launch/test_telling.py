@@ -88,7 +88,7 @@ def test_a_new_address_is_told_and_its_secret_is_on_the_alerts_page(pages: Pages
     [
         ("", "target must be an address without spaces"),
         ("secret", "target must be an address such as"),
-        ("nonsense://secret", "target is not an address that Apprise or a webhook can have"),
+        ("nonsense://secret", "target is not an address of Apprise or a webhook"),
         ("http://127.0.0.1/secret", "own network"),
     ],
 )

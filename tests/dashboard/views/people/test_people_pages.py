@@ -107,7 +107,7 @@ def test_many_people_are_searched(lab: Pages) -> None:
         person(lab.service, f"p{number:02d}", Role.VIEWER)
     page = lab.open("people")
     assert f"{FEW} of 33 people." in words(page)
-    assert "Find the others by what you know of them." in words(page)
+    assert "Search for the others." in words(page)
     page.text_input("people_find").set_value("VISION none").run()
     assert [one.key for one in page.selectbox if one.key.startswith("role_") and one.key.endswith("_")] == ["role_p00_"]
     assert "1 of 33 people." in words(page)

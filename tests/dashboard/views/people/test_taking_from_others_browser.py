@@ -53,7 +53,7 @@ def choose_project(page: Page, name: str) -> Locator:
     page.locator(".st-key-people_project input").click()
     page.get_by_role("option", name=name, exact=True).click()
     toggle = page.locator(f".st-key-project_private_{name}")
-    expect(toggle.get_by_text("Private: it exists only")).to_be_visible()
+    expect(toggle.get_by_text("Private: only its members")).to_be_visible()
     return toggle
 
 

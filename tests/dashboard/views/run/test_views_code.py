@@ -193,7 +193,7 @@ def test_an_address_with_no_such_run_falls_back(pages, launch, named):
 def test_code_that_was_not_kept_or_is_gone_is_told(pages, launch):
     in_place = pages.seed.launch("in place", 300, target="/home/ada/vision/train.py", workdir="/home/ada/vision")
     page = opened(pages, in_place)
-    assert "was run in place, in /home/ada/vision; its code was not stored." in said(page)
+    assert "ran in place, in /home/ada/vision; its code was not stored." in said(page)
     run_id = launch("gone", 100, train_py="1\n")
     page = opened(pages, run_id, compare=in_place)
     assert f"The code cannot be compared. The code of run {in_place} was not stored." in said(page)
