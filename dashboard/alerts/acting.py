@@ -46,9 +46,7 @@ def rate_change(spec: RunSpec, factor: float) -> RateChange:
     wiring = Wiring(spec, targets.script_of(spec))
     rate = wiring.rate()
     if rate is None:
-        return RateChange(
-            f"with the same learning rate, because nothing is known that passes it to {program_name(spec)}"
-        )
+        return RateChange(f"with the same learning rate, because no known option passes it to {program_name(spec)}")
     wiring.set_rate(rate * factor)
     words = f"with the learning rate {number(rate * factor)} instead of {number(rate)}"
     return RateChange(words, wiring.changes)
@@ -59,6 +57,6 @@ def check_rate(spec: RunSpec, action: AlertAction) -> None:
     if action.act == Act.ROLLBACK and action.lr_factor != 1.0 and not rate_change(spec, action.lr_factor).changes:
         raise InvalidRequest(
             "lr_factor",
-            f"lr_factor: nothing is known that passes a learning rate to {program_name(spec)}. Launch it with {{lr}} "
+            f"lr_factor: no known option passes a learning rate to {program_name(spec)}. Launch it with {{lr}} "
             "in its arguments, or set the alert with the factor 1: it then goes back with the same rate.",
         )

@@ -76,7 +76,7 @@ def check_target(request: dict[str, Any]) -> dict[str, str]:
     target = request["target"]
     plugin = _plugin(target)
     if plugin is None and not target.lower().startswith(("http://", "https://")):
-        return {"problem": "target is not an address that Apprise or a webhook can have; see docs/ALERTS.md."}
+        return {"problem": "target is not an address of Apprise or a webhook; see docs/ALERTS.md."}
     host = urlsplit(target).hostname if plugin is None else getattr(plugin, "smtp_host", None) or plugin.host
     if not request["allow_private"] and _is_private(host, is_webhook=plugin is None):
         return {"problem": PRIVATE}
@@ -112,7 +112,7 @@ def notify(target: str, title: str, body: str, picture: str | None) -> dict[str,
 
     plugin = _plugin(target)
     if plugin is None:
-        return {"outcome": "refused", "problem": "Apprise does not take this address any more."}
+        return {"outcome": "refused", "problem": "Apprise no longer accepts this address."}
     plugin.socket_read_timeout = READ_S
     statuses = _Statuses()
     logging.getLogger("apprise").addHandler(statuses)

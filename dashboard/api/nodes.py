@@ -104,7 +104,7 @@ class JoinTokenRequest(BaseModel):
     """Lifetime in seconds; a day by default."""
     name: str = ""
     most_uses: Annotated[int, Field(ge=1, le=1_000_000)] | None = None
-    """The number of workers that may join with it; as many as like by default."""
+    """The number of workers that may join with it; unlimited by default."""
 
 
 @router.get("/join-tokens")

@@ -51,7 +51,7 @@ class InvitationRequest(BaseModel):
 
 OneProject = Annotated[str | None, Query(max_length=200, description="By default in all that are not private.")]
 LiveRuns = Annotated[
-    str, Query(max_length=60, description="What becomes of live runs: keep (they go on), stop, or give:NAME.")
+    str, Query(max_length=60, description="What becomes of live runs: keep (continue), stop, or give:NAME.")
 ]
 
 

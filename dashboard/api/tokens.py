@@ -33,9 +33,9 @@ class TokenRequest(BaseModel):
     name: Annotated[str, Field(max_length=200)]
     scope: Scope
     project: Annotated[str, Field(max_length=200), Reference(Named.PROJECT)] | None = None
-    """The one project that it is good for."""
+    """The only project it is valid for."""
     lasts_s: Lifetime | None = LIFETIME_S
-    """Lifetime in seconds; null: without end."""
+    """Lifetime in seconds; null: no expiry."""
 
     def wanted(self) -> TokenWanted:
         """The token that is asked for."""

@@ -46,7 +46,7 @@ def freeze(python: Path, target: Path, *, replace: bool = False) -> Frozen:
     text = "\n".join([f"# The packages of {python}, by rankzero freeze.", *_indexes(lock_lines), *lock_lines, ""])
     names = contents(Lock(target.name, FILE_NAME), {target.name: text}.get)
     if names.torch is None:
-        raise CannotFreeze(f"{python} has no torch: choose the Python that you train with by --python.")
+        raise CannotFreeze(f"{python} has no torch: choose your training Python with --python.")
     try:
         target.write_text(text)
     except OSError as error:

@@ -43,7 +43,7 @@ def _strategy(spec: RunSpec, script: Script) -> Iterator[str]:
     if spec.strategy == "fsdp" and not script.shards:
         yield (
             f"Nothing in {script.name} shards its parameters (no fully_shard, no FullyShardedDataParallel): strategy "
-            "fsdp reaches it only as RANKZERO_STRATEGY in the environment, and every rank holds the whole model."
+            "fsdp reaches it only as RANKZERO_STRATEGY in the environment, and every rank holds the full model."
         )
     elif spec.strategy == "dp" and script.guess.strategy != "dp" and (spec.gpus_per_node or 1) > 1:
         yield (

@@ -155,7 +155,7 @@ def _no_option(field: str, value: object, script: Script, option: Option | None)
         reason = f"The arguments are a file of settings, which {script.name} reads instead of {option.flag}"
         advice = " Set it in the file."
     elif option is not None:
-        reason = f"{script.name} takes {LABELS[field]} by its place among the arguments"
+        reason = f"{script.name} takes {LABELS[field]} as a positional argument"
     elif script.unread:
         reason = f"The options of {script.name} cannot be read from its source ({' and '.join(script.unread)})"
     else:

@@ -52,7 +52,7 @@ class BulkActions:
         with self._lock:
             action = self._actions.get(action_id)
         if action is None or not action.is_own:
-            raise Rejection(404, "The server was restarted meanwhile; runs that it had not reached are as they were.")
+            raise Rejection(404, "The server restarted meanwhile; runs that it had not reached are unchanged.")
         return action
 
     def cancel(self, action_id: str) -> BulkAction:
@@ -164,20 +164,20 @@ class BulkRequest(BaseModel):
     filter: Annotated[str, Field(min_length=1, max_length=LONGEST)] | None = None
     tag: Tag | None = None
     now: bool = False
-    """Delete for good, which nobody can undo."""
+    """Delete for good; this cannot be undone."""
     reason: Annotated[str, Field(max_length=LONGEST_REASON)] | None = None
-    """Why runs are stopped: their owners are told."""
+    """Why runs are stopped; shown to their owners."""
 
     @model_validator(mode="after")
     def _check_fields(self) -> BulkRequest:
         if (self.runs is None) == (self.filter is None):
             raise ValueError("Name the runs, or give a filter that finds them.")
         if (self.tag is not None) != (self.action in ("tag", "untag")):
-            raise ValueError("A tag belongs to the actions tag and untag, and only to these.")
+            raise ValueError("Only the actions tag and untag take a tag.")
         if self.now and self.action != "delete":
-            raise ValueError("now belongs to the action delete alone.")
+            raise ValueError("Only the action delete takes now.")
         if self.reason and self.action != "stop":
-            raise ValueError("A reason belongs to the action stop alone.")
+            raise ValueError("Only the action stop takes a reason.")
         if self.action == "restore" and self.runs is None:
             raise ValueError("Name the runs to restore: no filter finds deleted ones.")
         return self

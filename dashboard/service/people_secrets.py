@@ -173,8 +173,8 @@ def _not_given(name: str, receiver: Receiver) -> str:
     if receiver.may_launch:
         return _missing(name, f"of {_person(receiver.by)}", receiver.project)
     return (
-        f"secrets: it gets no secret {name} of project {receiver.project}: the person who started this attempt may not "
-        "launch any more there. An admin can resume it."
+        f"secrets: it gets no secret {name} of project {receiver.project}: the person who started this attempt may no "
+        "longer launch there. An admin can resume it."
     )
 
 

@@ -115,7 +115,7 @@ class Service(Parts):
         Returns how many were stopped or given; those that the actor may not stop go on. Raises Denied, NoSuchUser,
         InvalidRequest, WrongState."""
         if runs.fate == "give" and runs.to is None:
-            raise InvalidRequest("runs", "runs: choose to whom they are given.")
+            raise InvalidRequest("runs", "runs: choose who gets them.")
         live = self.people.remove(name, runs.to)
         if runs.fate == "stop":
             return {"stopped": sum(self._stop_of_removed(run_id, name) for run_id in live)}

@@ -102,7 +102,7 @@ def _outcome(service: Service, piece: ArrivedPiece, state: Arrival | FileState |
 def _of_erased(service: Service, file_id: int) -> Superseded:
     """Remove the bytes of a file whose run was erased while they arrived; return the answer to its worker."""
     service.files.remove([file_id], [])
-    return Superseded("The attempt does not exist any more: its run was deleted.")
+    return Superseded("The attempt no longer exists: its run was deleted.")
 
 
 def _append(service: Service, piece: ArrivedPiece, file_id: int) -> Taken:

@@ -39,7 +39,7 @@ def list_checkpoints(service: TheService, run_id: str) -> Response:
 
 @router.post("/checkpoints/{checkpoint_id}/send-again", status_code=202)
 def send_again(service: TheService, checkpoint_id: int) -> Response:
-    """Have its node send a checkpoint again that never arrived whole; its attempt must have ended."""
+    """Have its node resend a checkpoint that never fully arrived; its attempt must have ended."""
     run_id = service.send_checkpoint_again(checkpoint_id)
     saved = checkpoint_queries.checkpoints(service.store, run_id)
     return answer(next(checkpoint for checkpoint in saved if checkpoint.id == checkpoint_id), 202)

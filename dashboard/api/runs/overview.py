@@ -105,9 +105,7 @@ def overview_of_runs(
 def completions(
     service: TheService,
     search: Annotated[str, Query(alias="filter", max_length=LONGEST, description="The search so far.")] = "",
-    cursor: Annotated[
-        int | None, Query(ge=0, le=LONGEST, description="Where the cursor stands; by default at the end.")
-    ] = None,
+    cursor: Annotated[int | None, Query(ge=0, le=LONGEST, description="Cursor position; by default the end.")] = None,
 ) -> Response:
     """Texts that can take the place of the characters `start` to `end` (exclusive) of the search."""
     completion = complete(search, len(search) if cursor is None else cursor, partial(words, service.store))

@@ -149,7 +149,7 @@ def resume(service: TheService, run_id: str, checkpoint: Annotated[str | None, B
     return answer(service.resume(run_id, checkpoint))
 
 
-AtOnce = Annotated[bool, Query(description="Free the disk at once: nobody can undo it. Needs the role admin.")]
+AtOnce = Annotated[bool, Query(description="Free the disk at once; cannot be undone. Needs the role admin.")]
 
 
 @router.delete("/runs/{run_id}")

@@ -48,7 +48,7 @@ def test_a_recipe_takes_the_rate_and_a_constant_is_left_alone_and_said_to_be(tmp
     path = tmp_path / "fixed.py"
     path.write_text(WITHOUT)
     fixed = rate_change(RunSpec(target=str(path)), 0.5)
-    assert fixed.changes == {} and "because nothing is known that passes it to fixed" in fixed.words
+    assert fixed.changes == {} and "because no known option passes it to fixed" in fixed.words
     assert rate_change(RunSpec(target=str(path)), 1.0).words == "with the same learning rate"
 
 

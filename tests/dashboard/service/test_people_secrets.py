@@ -162,7 +162,7 @@ def test_who_may_not_launch_in_a_project_any_more_gets_none_of_its_secrets(dashb
     node.report(node.task(), "failed", reason="script error", message="it broke")
     wait_for(lambda: any(one.attempt == 2 for one in node.client.desired_state(None, 0).assignments), "the restart")
     assignment = node.assignment()
-    assert assignment.secrets == {} and "may not launch any more" in str(assignment.secrets_problem)
+    assert assignment.secrets == {} and "may no longer launch" in str(assignment.secrets_problem)
     node.report(node.task(), "failed", reason="launch failed", message=assignment.secrets_problem)
     dashboard.http.post(f"/api/runs/{run_id}/resume", json={}).raise_for_status()
     assert node.assignment().secrets == {"HF_TOKEN": OTHER}, "the owner has decided it"
@@ -206,7 +206,7 @@ def test_whoever_may_launch_no_more_gets_no_secret_of_another_person(dashboard: 
         )
     assert dashboard.http.patch("/api/users/ben", json={"role": None, "project": "vision"}).status_code == 200
     assignment = node.assignment()
-    assert not assignment.secrets and "may not launch any more" in str(assignment.secrets_problem)
+    assert not assignment.secrets and "may no longer launch" in str(assignment.secrets_problem)
 
 
 def test_a_run_of_a_projects_token_gets_the_projects_secret_instead_of_its_persons(

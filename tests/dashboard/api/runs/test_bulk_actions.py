@@ -159,7 +159,7 @@ def test_an_action_from_before_a_restart_is_told_as_such(dashboard: Running) -> 
         dashboard.http.post("/api/bulk-actions/0000/cancel"),
     ):
         assert answer.status_code == 404
-        assert answer.json()["detail"]["message"].startswith("The server was restarted meanwhile")
+        assert answer.json()["detail"]["message"].startswith("The server restarted meanwhile")
 
 
 def test_action_ends_with_the_rights_of_who_began_it_and_is_audited_from_where(
