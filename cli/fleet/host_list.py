@@ -75,7 +75,7 @@ _RANGE = re.compile(r"\[([\d,\-]+)\]", re.ASCII)
 
 
 def _expanded(pattern: str, ssh_config: str) -> Iterator[str]:
-    """Yield the words that a word with ranges or `*` and `?` stands for. Raises CommandFailed."""
+    """Yield the words that a word with ranges or `*` and `?` matches. Raises CommandFailed."""
     if "*" in pattern or "?" in pattern:
         names = [name for name in names_in(ssh_config) if fnmatchcase(name, pattern)]
         if not names:

@@ -142,7 +142,7 @@ def refuse_other_dashboard(status: dict[str, Any], plan: InstallationPlan) -> No
 
 
 async def install(connection: Connection, plan: InstallationPlan, facts: Look, progress: HostProgress) -> None:
-    """Put uv and this version of Rankzero there, whole or not at all. Raises HostTrouble."""
+    """Put uv and this version of Rankzero there, completely or not at all. Raises HostTrouble."""
     home, machine = facts.home, str(facts.values["machine"])
     free_kb = str(facts.values.get("free_kb", ""))
     if free_kb.isdigit() and int(free_kb) < scripts.NEEDED_KB and facts.status.get("version") != plan.files.version:

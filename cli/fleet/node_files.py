@@ -154,7 +154,7 @@ async def _run(argv: Sequence[str], failure: str) -> None:
 
 
 def _packed(folder: Path, archive: Path) -> Path:
-    """Pack a folder's content, whole or not at all; returns the archive."""
+    """Pack a folder's content, completely or not at all; returns the archive."""
     new = archive.with_name(f"{archive.name}.{os.getpid()}")
     with tarfile.open(new, "w:gz", compresslevel=1) as packed:
         for path in sorted(folder.iterdir()):

@@ -67,7 +67,7 @@ class HostProgress:
         }
 
     def live_document(self) -> dict[str, Any]:
-        """Return it as the dashboard shows it while it goes on."""
+        """Return it as the dashboard shows it meanwhile."""
         return self.document() | {"step": self.step}
 
 

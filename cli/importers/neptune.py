@@ -46,7 +46,7 @@ def _is_readable(file: Path, left_out: LeftOut) -> bool:
 
 
 def _values(file: Path) -> list[dict[str, Any]]:
-    """Return the rows of all that is no series."""
+    """Return the rows that are not series."""
     columns = ["project_id", "run_id", "attribute_path", "attribute_type", *PARAMETERS.values()]
     return _rows(file, columns, list(PARAMETERS))
 

@@ -21,7 +21,7 @@ from worker.node.run_files import MAX_ENTRIES, walk_files
 READ_BYTES = 1024 * 1024
 MAX_NAME = 200
 MEDIA = "_type"
-"""In what stands for an image, a table or the like, whose numbers are no series."""
+"""Marks an image, a table or the like, whose numbers are not series."""
 MAX_SERIES_NAME = 500
 LATEST = 2.0**40
 PointsBySeries = Mapping[str, Sequence[Point]]
@@ -49,10 +49,10 @@ class PastRun:
     source: Path
     """The file or folder it is read from."""
     content: str
-    """Identifies all that is read: the digest of the files, or of the rows."""
+    """Identifies the source: the digest of its files, or of its rows."""
     started_at: float
     points: Callable[[], Iterator[PointsBySeries]]
-    """Yields all points, always in the same order: an import that was interrupted goes on where it ended."""
+    """Yields all points, always in the same order: an interrupted import resumes where it ended."""
     state: Literal["succeeded", "failed", "stopped"] = "stopped"
     message: str | None = None
     ended_at: float | None = None
@@ -145,7 +145,7 @@ MOST_CHARACTERS = 300
 
 
 class LeftOut:
-    """The sources that are not imported, or not as a whole, and why."""
+    """The sources that are not, or only partly, imported, and why."""
 
     def __init__(self) -> None:
         self._told: dict[Path, list[str]] = {}

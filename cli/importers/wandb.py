@@ -34,7 +34,7 @@ _SUFFIX = ".wandb"
 
 @dataclass(frozen=True)
 class _Part:
-    """One file: W&B makes one for each process that goes on with a run."""
+    """One file: W&B makes one for each process that continues a run."""
 
     file: Path
     run_id: str

@@ -24,7 +24,7 @@ def complete_run(incomplete: str) -> list[tuple[str, str]]:
 
 
 def complete_filter(incomplete: str) -> list[str]:
-    """Return searches that go on after the last word of this one."""
+    """Return searches that continue after the last word of this one."""
     try:
         path, search = "/api/search/completions", incomplete[:500]
         completion = ServerClient(find_server(None)).get(path, filter=search)

@@ -93,7 +93,7 @@ def whoami(data: Data = None, as_json: Json = False) -> None:
 
 
 def in_words(identity: dict[str, Any]) -> str:
-    """Say who somebody is, and what bounds their token."""
+    """Say who a person is, and what limits their token."""
     everywhere = "all projects" if identity["role"] == Role.OWNER else EVERYWHERE
     roles = [f"{identity['role']} in {everywhere}"] if identity["role"] else []
     roles += [f"{role} in {project}" for project, role in sorted(identity["projects"].items())]
@@ -133,7 +133,7 @@ def _is_valid(stored: Login) -> dict[str, Any] | None:
 
 
 def _let_in(server: ServerClient, request: dict[str, Any], browser: bool) -> Login:
-    """Ask to be let in, and wait until somebody answers. Raises CommandFailed."""
+    """Request a login, and wait until it is answered. Raises CommandFailed."""
     if not server.address.url.startswith("https:") and not server.address.is_local:
         warn("This connection is not encrypted: anyone on the network can read the token. See TLS in the docs.")
     pending = server.post("/api/login-requests", request)

@@ -54,11 +54,11 @@ def _say_more(entries: list[dict[str, Any]]) -> None:
 
 
 def _partial(entries: list[dict[str, Any]], run: str, name: str) -> dict[str, Any]:
-    """Return the newest checkpoint of that name that is not whole. Raises CommandFailed."""
+    """Return the newest incomplete checkpoint of that name. Raises CommandFailed."""
     for entry in entries:
         if entry["name"] == name and not entry["complete"]:
             return entry
-    raise CommandFailed(f"Run {run} has no checkpoint {name!r} that is not complete.")
+    raise CommandFailed(f"Run {run} has no incomplete checkpoint {name!r}.")
 
 
 def download(

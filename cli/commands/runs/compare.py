@@ -119,7 +119,7 @@ def _check_fields(fields: Sequence[str], differences: Sequence[dict[str, Any]]) 
 
 
 def _lines(comparison: dict[str, Any], ids: list[str], table: TableFormat) -> list[list[str]]:
-    """The whole comparison as one table: its head, then its rows."""
+    """The complete comparison as one table: its head, then its rows."""
     if "groups" in comparison:
         return _group_lines(comparison, exact=table == TableFormat.CSV)
     exact = table == TableFormat.CSV

@@ -28,7 +28,7 @@ from domain.text.json_values import storable
 
 BATCH_POINTS = 10_000
 REFUSED = 2
-"""Exit code for what the server cannot take at all."""
+"""Exit code for what the server refuses."""
 CLEAR_LINE = "\r\x1b[K"
 
 

@@ -56,7 +56,7 @@ def mirror(
 
 
 def _copy_to(url: str, follow: bool) -> Callable[[ServerClient, str, str | None], Mirrored]:
-    """Return what copies a run to an address. Raises CommandFailed."""
+    """Return the copier of runs to an address. Raises CommandFailed."""
     return Wandb(url, follow).mirror if url.startswith(f"{SCHEME}:") else partial(to_mlflow, Mlflow(url))
 
 

@@ -169,7 +169,7 @@ def show(run: RunId, data: Data = None, as_json: Json = False) -> None:
 
 
 def by_words(run: dict[str, Any]) -> str | None:
-    """Return who launched a run, and through what; None where nobody is known."""
+    """Return who launched a run, and through what; None if unknown."""
     return formats.signature(run.get("by"), run.get("via")) or None
 
 
@@ -349,7 +349,7 @@ def matching(server: ServerClient, search: str | None, states: Sequence[str] = (
 
 
 def confirm(server: ServerClient, ids: list[str], action: str, yes: bool, rule: str = "cannot be undone") -> None:
-    """Ask before `action` is done to the runs. Raises CommandFailed where nobody can be asked, typer.Abort."""
+    """Ask before `action` is done to the runs. Raises CommandFailed without a terminal, typer.Abort."""
     if yes:
         return
     if not sys.stdin.isatty():
