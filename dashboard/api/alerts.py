@@ -34,7 +34,7 @@ def list_alerts(service: TheService) -> Response:
 
 @router.post("/alerts", status_code=201)
 def add_alert(service: TheService, request: AlertRequest) -> Response:
-    """Set an alert. The `secret` that a webhook is signed with is in this answer only."""
+    """Set an alert. Only this answer contains the `secret` that signs a webhook."""
     added = create(service, request)
     return answer(added, 201, {"Location": f"/api/alerts/{added['id']}"})
 
@@ -47,14 +47,14 @@ def show_alert(service: TheService, alert_id: str) -> Response:
 
 @router.post("/alerts/{alert_id}/test", status_code=202)
 def test_alert(service: TheService, alert_id: str) -> Response:
-    """Have a test message sent; `waiting` is 0 once it was sent or given up."""
+    """Have a test message sent; `waiting` is 0 once it is sent or abandoned."""
     events.record_test(service.store, alert_id, service.clock())
     return answer(document(alerts.alert(service.store, alert_id)), 202)
 
 
 @router.delete("/alerts/{alert_id}")
 def remove_alert(service: TheService, alert_id: str) -> Response:
-    """Remove an alert; messages that wait are not sent."""
+    """Remove an alert; waiting messages are not sent."""
     return answer(document(alerts.remove(service.store, alert_id)))
 
 

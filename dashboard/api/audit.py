@@ -50,7 +50,7 @@ def entries(
 def export(
     service: TheService, since: Since = None, by: By = None, action: Done = None, project: Project = None
 ) -> Response:
-    """All entries, newest first, as JSON lines. That it was exported is an entry, too."""
+    """All entries, newest first, as JSON lines. The export is an entry, too."""
     entries = audit.all_entries(service.store, AuditFilter(by, action, since, project))
     lines = (entry.model_dump_json() + "\n" for entry in entries)
     first = next(lines, "")  # who may read nothing is refused before the answer begins
@@ -60,7 +60,7 @@ def export(
 
 
 def write_down_download(request: Request, service: Service, object_name: str, kind: ObjectKind, object_id: str) -> None:
-    """Write a download into the audit log; one that goes on at a later byte is in it already."""
+    """Write a download into the audit log; one that resumes at a later byte is in it already."""
     if request.method != "GET":
         return
     byte_range = request.headers.get("range", "bytes=0-").replace(" ", "")

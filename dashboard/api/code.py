@@ -100,7 +100,7 @@ def _require(snapshot: SnapshotView | None, sha256: str) -> SnapshotView:
 
 
 async def _receive(request: Request, threads: Threads, service: Service, path: Path, limit_bytes: int) -> str:
-    """Write the body to a file and return its SHA-256. Raises Rejection for more than the code may have."""
+    """Write the body to a file and return its SHA-256. Raises Rejection beyond the limit for code."""
     too_large = Rejection(413, f"Code must be smaller than {size(limit_bytes)} here.", "snapshot")
     return await write_body(request, threads, service.files, path, limit_bytes, too_large)
 

@@ -63,7 +63,7 @@ async def principal_of(connection: HTTPConnection) -> Principal:
 
 
 async def node_of(connection: HTTPConnection) -> str:
-    """The node that the request's token belongs to; the guard admits nobody else to these routes."""
+    """The node that the request's token belongs to; the guard admits only nodes to these routes."""
     node_id: str | None = connection.state.principal.node_id
     assert node_id is not None
     if connection.state.principal.attempt is not None:

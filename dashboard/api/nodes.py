@@ -61,7 +61,7 @@ def release(
 
 @router.post("/nodes/{node}/test", status_code=202)
 def test(service: TheService, node: str) -> Response:
-    """Have a node test its devices that no run has; it answers within minutes."""
+    """Have a node test its devices without a run; it answers within minutes."""
     device_test = service.health.ask_test(node)
     return answer(device_test, 202, {"Location": f"/api/tests/{device_test.id}"})
 
@@ -96,7 +96,7 @@ def remove(service: TheService, node: str) -> Response:
 
 
 class JoinTokenRequest(BaseModel):
-    """The lifetime, name and bound of a new join token."""
+    """The lifetime, name and limit of a new join token."""
 
     model_config = ConfigDict(extra="forbid")
 
@@ -115,7 +115,7 @@ def list_tokens(service: TheService) -> Response:
 
 @router.post("/join-tokens", status_code=201)
 def make_token(service: TheService, request: Request, token_request: JoinTokenRequest) -> Response:
-    """Make a join token. Its secret is in this response and nowhere else."""
+    """Make a join token. Only this response contains its secret."""
     view, secret = service.join_tokens.make(token_request.ttl_s, token_request.name, token_request.most_uses)
     join_commands = how_to_join(secret, service.listening(), shown_url(request))
     return answer(document(view) | {"token": secret} | document(join_commands), 201, NO_STORE)
@@ -134,7 +134,7 @@ def revoke_token(service: TheService, token_id: str) -> Response:
 def report_installation(
     service: TheService, key: Annotated[str, Path(pattern=r"^[0-9a-f]{16}$")], report: InstallationReport
 ) -> Response:
-    """Show on the Nodes page how far a command is that installs workers."""
+    """Show the progress of a command that installs workers on the Nodes page."""
     return answer(service.installations.record(key, report))
 
 

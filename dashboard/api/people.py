@@ -57,7 +57,7 @@ LiveRuns = Annotated[
 
 @router.get("/users")
 def list_users(service: TheService) -> Response:
-    """Everybody with an account, by name; projects that are hidden from you are left out."""
+    """All people with an account, by name; projects that are hidden from you are left out."""
     return answer(service.people.users())
 
 
@@ -96,7 +96,7 @@ def loss_by_removal(service: TheService, name: str) -> Response:
 
 @router.post("/invitations", status_code=201)
 def invite(service: TheService, request: Request, invitation: InvitationRequest) -> Response:
-    """Invite somebody; existing users get a link to a new password. Only this response contains the link.
+    """Invite a person; existing users get a link to a new password. Only this response contains the link.
 
     `doubt` is a sentence where nothing else names the project."""
     doubt = service.people.doubt_about(invitation.project)
@@ -116,7 +116,7 @@ def list_invitations(service: TheService) -> Response:
 
 @router.delete("/invitations/{invitation_id}")
 def revoke_invitation(service: TheService, invitation_id: str) -> Response:
-    """End an invitation that nobody has accepted."""
+    """End an invitation that is not yet accepted."""
     return answer(service.people.revoke_invitation(invitation_id))
 
 
@@ -134,13 +134,13 @@ def loss_by_privacy(service: TheService, project: str) -> Response:
 
 @router.put("/projects/{project:path}/privacy")
 def set_privacy(service: TheService, project: str, is_private: Annotated[bool, Body(embed=True)]) -> Response:
-    """Make a project private, so that it exists for its members and the owner alone, or open it again."""
+    """Make a project private, visible only to its members and the owner, or open it again."""
     return answer(service.people.set_privacy(project, is_private))
 
 
 @router.get("/projects/{project:path}/members")
 def list_members(service: TheService, project: str) -> Response:
-    """Everybody with a role in a project."""
+    """All people with a role in a project."""
     return answer(service.people.members(project))
 
 

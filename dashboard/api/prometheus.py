@@ -82,7 +82,7 @@ RUN: Figures[RunView] = {
 
 
 def registry(service: Service) -> CollectorRegistry:
-    """Everything that `/metrics` shows; read anew for each scrape."""
+    """Everything that `/metrics` shows; read again for each scrape."""
     registry = CollectorRegistry()
     registry.register(ClusterCollector(service))
     ProcessCollector(registry=registry)

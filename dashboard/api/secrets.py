@@ -51,5 +51,5 @@ def set_secret(service: TheService, name: str, secret: SecretValue) -> Response:
 
 @router.delete("/secrets/{name}")
 def remove_secret(service: TheService, name: str, project: Project = None) -> Response:
-    """Remove a secret; attempts that live keep it until they have ended."""
+    """Remove a secret; live attempts keep it until they end."""
     return answer(service.secrets.remove(name, project))

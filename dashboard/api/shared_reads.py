@@ -1,4 +1,4 @@
-"""Answers that many request at once or again: read once for all who ask, compressed once, 304 while unchanged."""
+"""Answers that many request at once or again: read once for all, compressed once, 304 while unchanged."""
 
 from __future__ import annotations
 

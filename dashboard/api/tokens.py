@@ -38,12 +38,12 @@ class TokenRequest(BaseModel):
     """Lifetime in seconds; null: no expiry."""
 
     def wanted(self) -> TokenWanted:
-        """The token that is asked for."""
+        """The requested token."""
         return TokenWanted(self.name.strip(), self.scope, self.project, self.lasts_s)
 
 
 class LoginQuestion(BaseModel):
-    """The code and secret of a request that waits."""
+    """The code and secret of a waiting request."""
 
     model_config = ConfigDict(extra="forbid")
 
@@ -69,7 +69,7 @@ def list_tokens(service: TheService, everybody: Annotated[bool, Query(alias="all
 
 @router.post("/tokens", status_code=201)
 def make_token(service: TheService, token_request: TokenRequest) -> Response:
-    """Make an access token. Its secret is in this response and nowhere else.
+    """Make an access token. Only this response contains its secret.
 
     `doubt` is a sentence where nothing else names the project."""
     view, secret = service.access_tokens.make(token_request.wanted())

@@ -58,7 +58,7 @@ def show(actions: TheActions, action_id: ActionId) -> Response:
 
 @router.post("/bulk-actions/{action_id}/cancel")
 def cancel(actions: TheActions, action_id: ActionId) -> Response:
-    """Reach no further run; what was done stays done."""
+    """Reach no further run; finished changes stay."""
     return answer(actions.cancel(action_id).document())
 
 

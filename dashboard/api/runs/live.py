@@ -86,7 +86,7 @@ async def live(websocket: WebSocket, service: TheService, run: str = "") -> None
 
 
 class _RoleLost(NoSuchRun):
-    """The run is hidden by now from somebody who was watching it."""
+    """The run is now hidden from one of its viewers."""
 
 
 class _Session:

@@ -68,7 +68,7 @@ def ids_of_runs(
     sort: SortText = "",
     limit: Annotated[int, Query(ge=1, le=MOST_RUNS)] = MOST_RUNS,
 ) -> Response:
-    """The ids of the first runs of the whole table, newest first or sorted, for what is done to all of them."""
+    """The ids of the first runs of the whole table, newest first or sorted, for actions on all of them."""
     parsed_sort(sort)
     now = service.now_for_contact()
     return answer(run_ids(service.store, now, run_filter, sort.strip(), limit))
@@ -86,7 +86,7 @@ def overview_of_runs(
 ) -> Response:
     """A window of the table of the Runs page: pinned and live runs first, then recently failed, queued and others.
 
-    The header `Rankzero-Bulk-Action` is the id of what is being done to many runs now (`/api/bulk-actions/ID`), or
+    The header `Rankzero-Bulk-Action` is the id of the current action on many runs (`/api/bulk-actions/ID`), or
     `none`."""
     overviews: Overviews = request.app.state.overviews
     parsed_sort(sort)

@@ -104,7 +104,7 @@ p{margin:0;padding:1rem;font:16px/1.5 system-ui,sans-serif}"""
 
 
 class NoPerfetto(LookupError):
-    """The installed package lacks Perfetto's page, or the file that was asked for."""
+    """The installed package lacks Perfetto's page or the requested file."""
 
 
 def _folder() -> Path:

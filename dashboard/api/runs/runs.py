@@ -138,8 +138,8 @@ def edit(service: TheService, run_id: str, change: RunEdit) -> Response:
 
 @router.post("/runs/{run_id}/stop")
 def stop(service: TheService, run_id: str, reason: Annotated[str | None, Body(embed=True)] = None) -> Response:
-    """Ask a run to end; asking twice changes nothing. `reason` stands in its history and message, and whose run it is
-    is told it, with who stopped it."""
+    """Ask a run to end; asking twice changes nothing. `reason` appears in its history and message, and its owner is
+    notified of it, with who stopped it."""
     return answer(service.stop(run_id, reason=reason))
 
 

@@ -50,7 +50,7 @@ async def without_slash(run_id: str) -> Response:
 @router.get("/tensorboard/{run_id}/")
 @router.head("/tensorboard/{run_id}/")
 async def page(request: Request, service: TheService, boards: TheBoards, run_id: str) -> Response:
-    """TensorBoard's page, or a page that says why there is none."""
+    """TensorBoard's page, or a page that says why it is missing."""
     try:
         run = await run_in_threadpool(service.run, run_id)
     except NoSuchRun:

@@ -127,7 +127,7 @@ POINTS_BODY = {"requestBody": {"content": {"application/json": {"schema": Import
 @router.post("/api/imports", status_code=201)
 def begin(service: TheService, request: ImportRequest) -> Response:
     """Create an ended run without points, or find the one that was imported before (200): `points` of it are
-    stored. If its source has changed since, its points are deleted, to be sent anew."""
+    stored. If its source has changed since, its points are deleted, to be sent again."""
     begun = imports.begin(service, request)
     return answer(_document(begun), 201 if begun.is_new else 200)
 
@@ -176,7 +176,7 @@ def list_links(service: TheService) -> Response:
 
 @router.post("/api/shared-links", status_code=201)
 def make_link(service: TheService, request: Request, link_request: LinkRequest) -> Response:
-    """Make a link that shows one run, or several side by side. Its `url` is in this answer and nowhere else."""
+    """Make a link that shows one run, or several side by side. Only this answer contains its `url`."""
     runs = list(dict.fromkeys(link_request.runs))
     link, token = shared_links.make(service.store, runs, link_request.days, service.clock())
     url = url_for_links(service.listening(), shown_url(request), service.settings.public_url)

@@ -1,1 +1,1 @@
-"""Routes for workers: what they ask for, and all that they send."""
+"""Routes for workers: their requests, and everything they send."""

@@ -230,7 +230,7 @@ def _offer(service: Service, node_id: str, fence: int, node_rank: int, offer: Ch
 
 
 def _begun(service: Service, threads: Threads, node_id: str, checkpoint_id: int, offset: int) -> _Upload | int:
-    """The upload, taken over from any other request; if it goes on at another offset, that one."""
+    """The upload, taken over from any other request; if it continues at another offset, that one."""
     with service.files.locked_checkpoint(checkpoint_id):
         checkpoint, _ = checkpoint_reports.of_node(service.store, node_id, checkpoint_id)
         storage = service.storages.of(checkpoint)
