@@ -1,4 +1,4 @@
-"""Send the messages that are due, a few at a time, each by a separate program: nobody waits for a receiver."""
+"""Send the messages that are due, a few at a time, each by a separate program: no request waits for a receiver."""
 
 from __future__ import annotations
 

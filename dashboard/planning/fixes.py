@@ -87,7 +87,7 @@ def fix_of(run: RunView, checkpoints: Sequence[CheckpointView] = ()) -> Fix | No
 
 
 def _of_environment(run: RunView) -> Fix | None:
-    """Suggest a launch as the nodes are, where an environment that nobody asked for could not be built."""
+    """Suggest a launch as the nodes are, where an environment that was not requested could not be built."""
     is_built = (run.message or "").startswith("The environment of ") and run.spec.environment == "auto"
     if run.state != State.FAILED or run.reason != Reason.ENVIRONMENT or not is_built:
         return None

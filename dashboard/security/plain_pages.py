@@ -163,8 +163,7 @@ def _leaving(visitor: str | None) -> str:
 
 
 def password_page(name: str, tokens: Sequence[str] = (), problem: str = "", visitor: str | None = None) -> str:
-    """The form with which somebody who forgot it sets a new password, and may revoke their tokens; `visitor` is who is
-    signed in."""
+    """The form that replaces a forgotten password, and may revoke tokens; `visitor` is who is signed in."""
     revoking = f"""<p><label for="revoke"><input id="revoke" name="revoke" type="checkbox"> Also revoke my access
 tokens: {escape(", ".join(tokens))}. Do so if someone else may have had access; programs that use them then need new
 ones.</label></p>

@@ -228,7 +228,7 @@ class BulkAction:
         return by is None or by == self.rights.by
 
     def document(self) -> Mapping[str, Any]:
-        """The action as the API shows it; which runs were changed is told at its end."""
+        """The action as the API shows it; it lists the changed runs at its end."""
         return {
             "id": self.id,
             "action": self.request.action,

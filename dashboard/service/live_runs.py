@@ -1,4 +1,4 @@
-"""The runs that somebody looks at as JSON text, made once for all who look."""
+"""Runs that are being viewed, as JSON text made once for all viewers."""
 
 from __future__ import annotations
 

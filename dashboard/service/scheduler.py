@@ -78,7 +78,7 @@ class QueueTurns:
         self._take_turn, self._clock = take_turn, clock
         self._turn, self._counting = threading.Lock(), threading.Lock()
         self.asked = self._served = 0
-        """How often somebody has waited for a turn."""
+        """How often a caller has waited for a turn."""
         self._due_from = 0.0
 
     @property

@@ -165,7 +165,7 @@ class Service(Parts):
         return cost_sentence(cost, rank_count)
 
     def send_checkpoint_again(self, checkpoint_id: int) -> str:
-        """Have a node send a checkpoint again that never arrived whole; returns its run's id.
+        """Have a node resend a checkpoint that never fully arrived; returns its run's id.
 
         Raises NoSuchCheckpoint, WrongState, Denied."""
         run_id, node_id = checkpoint_requests.request_resend(self.store, checkpoint_id, self.clock())
@@ -257,7 +257,7 @@ class Service(Parts):
         return name
 
     def assignments(self, node_id: str) -> tuple[list[Assignment], bool]:
-        """Everything a node should be running, and whether anybody looks at any of it live."""
+        """Everything a node should be running, and whether anyone views any of it live."""
         assignments = [self.secrets.given_to(a) for a in desired_state.assignments(self.store, node_id)]
         return assignments, any(self.hub.watched(a.run_id) for a in assignments)
 

@@ -180,7 +180,7 @@ def _test(alert_id: str) -> None:
 
 
 def _remove(alert: AlertView) -> None:
-    """Remove an alert; one that somebody else set is asked about."""
+    """Remove an alert; ask first if it is another person's."""
     actions.end_or_ask("alert", alert.id, alert.by, "Remove", partial(_remove_now, alert.id))
 
 

@@ -42,7 +42,7 @@ class FreshAnswers(Generic[T]):
         return None if entry is None else (entry[1], self._now() - entry[0] < FRESH_FOR_S)
 
     def forget(self) -> None:
-        """Read everything anew."""
+        """Read everything again."""
         with self._lock:
             self._kept.clear()
             self.changes += 1

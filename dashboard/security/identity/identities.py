@@ -54,6 +54,6 @@ class Identities:
             self.fresh(rights).check(action, project)
 
     def forget(self) -> None:
-        """Read everybody's rights anew: roles, memberships or private projects have changed."""
+        """Read everyone's rights again: roles, memberships or private projects have changed."""
         self._answers.forget()
         self.on_change()

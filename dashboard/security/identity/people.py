@@ -126,7 +126,7 @@ class People:
     def invite(
         self, email: str, role: str = Role.VIEWER, project: str | None = None, days: float = invitations.DEFAULT_DAYS
     ) -> tuple[InvitationView, str]:
-        """Invite somebody, or let somebody with an account set a new password; returns the invitation and its secret,
+        """Invite a person, or let one with an account set a new password; returns the invitation and its secret,
         shown once. Raises Denied, InvalidRequest."""
         given_role, address = checked_role(role), checked_email(email)
         if given_role is None:

@@ -141,7 +141,7 @@ def _text(path: Path) -> str:
 
 
 def _version(path: Path) -> tuple[int, ...]:
-    """A value that changes when a file is replaced or written anew; a link is followed."""
+    """A value that changes when a file is replaced or rewritten; a link is followed."""
     try:
         status = path.stat()
     except OSError:

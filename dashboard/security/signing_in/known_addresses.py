@@ -51,7 +51,7 @@ class KnownAddresses:
         return self._addresses
 
     async def has(self, address: str) -> bool:
-        """Whether somebody has signed in from there."""
+        """Whether anyone has signed in from there."""
         addresses = await run_in_threadpool(self.addresses) if self._is_due() else self._addresses
         return address in addresses
 

@@ -33,7 +33,7 @@ class Pending:
 
     @classmethod
     def new(cls) -> Pending:
-        """One that nobody can guess."""
+        """One that cannot be guessed."""
         return cls(*(secrets.token_urlsafe(32) for _ in range(3)))
 
 

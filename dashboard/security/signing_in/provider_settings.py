@@ -61,7 +61,7 @@ def admission_of(settings: Settings) -> Admission:
 
 
 def sign_in_page(status: int, sentence: str, advice: str) -> Response:
-    """A page that says why nobody was signed in."""
+    """A page that says why signing in failed."""
     return HTMLResponse(sentence_page("Sign in", sentence, advice), status, headers=NO_STORE)
 
 

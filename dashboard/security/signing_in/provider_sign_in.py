@@ -151,7 +151,7 @@ class ProviderSignIn:
 
 
 LASTS_S = 600
-"""How long somebody may take at the provider."""
+"""How long a person may take at the provider."""
 AT_ONCE, MOST_WAITING = 8, 64
 """Sign-ins that ask the provider at the same time, each in a thread, and those that wait."""
 MOST_USED = 10_000

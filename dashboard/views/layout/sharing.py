@@ -70,7 +70,7 @@ def _link(link: LinkView) -> None:
 
 
 def _revoke(link: LinkView) -> None:
-    """End a link; one that somebody else made is asked about."""
+    """End a link; ask first if it is another person's."""
 
     def revoke() -> None:
         current = service.current()

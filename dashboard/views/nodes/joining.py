@@ -140,6 +140,6 @@ def _token(token: JoinTokenView, now: float) -> None:
 
 @visitor.acts
 def _revoke(token: JoinTokenView) -> None:
-    """Revoke a token; one that somebody else made is asked about."""
+    """Revoke a token; ask first if it is another person's."""
     revoke = partial(service.current().join_tokens.revoke, token.id)
     actions.end_or_ask("join token", token.id, token.by, "Revoke", revoke)

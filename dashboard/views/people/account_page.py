@@ -18,7 +18,7 @@ from domain.text.formats import SHOWN_ONCE, ago, as_list, as_text
 REFUSED, TOKEN_REFUSED, TOKEN_MADE = "account_refused", "token_refused", "token_made"
 SAVED, ALL_TOKENS = "account_saved", "tokens_all"
 FEW_TOKENS = 10
-"""So many are shown at once, the newest; the others on request."""
+"""The number shown at once, newest first; the others on request."""
 DAY_S = 86_400.0
 LASTING: dict[str, float | None] = {
     "a week": 7 * DAY_S, "30 days": 30 * DAY_S, "90 days": 90 * DAY_S, "a year": 365 * DAY_S, "until revoked": None,

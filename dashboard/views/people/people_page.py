@@ -131,7 +131,7 @@ def _people() -> None:
 
 
 FEW = 30
-"""So many people are shown at once; more of them are searched."""
+"""The number of people shown at once; more of them are searched."""
 
 
 def _found(everybody: Sequence[UserView]) -> list[UserView]:
@@ -185,7 +185,7 @@ def _role_in_words(role: str) -> str:
 
 @visitor.acts
 def _choose_role(name: str, project: str | None, key: str) -> None:
-    """Give the chosen role; a lower one is asked about."""
+    """Give the chosen role; ask first if it is lower."""
     people, role = service.current().people, st.session_state[key]
     question = actions.Question(
         key, f"Change the role of {name}?", "Change it", "Keep it", partial(people.loss_by_role, name, role, project)
@@ -235,7 +235,7 @@ def _invitation(invitation: InvitationView, now: float) -> None:
 
 @visitor.acts
 def _revoke(invitation: InvitationView) -> None:
-    """End an invitation; one that somebody else made is asked about."""
+    """End an invitation; ask first if it is another person's."""
     revoke = partial(service.current().people.revoke_invitation, invitation.id)
     actions.end_or_ask("link", invitation.id, invitation.by, "Revoke", revoke)
 
@@ -263,7 +263,7 @@ def _projects(projects: Sequence[ProjectAccessView]) -> None:
 
 @visitor.acts
 def _set_privacy(project: str, is_private: bool) -> None:
-    """Open a project, or make it private; asks where that takes sight from others."""
+    """Open a project, or make it private; ask first if others lose sight of it."""
     people = service.current().people
     if not is_private:
         actions.told(people.set_privacy)(project, False)

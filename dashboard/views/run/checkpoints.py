@@ -97,7 +97,7 @@ def _columns(ended: Collection[int]) -> Columns[CheckpointView]:
 
 
 def _offer_again(run_id: str, partial: Sequence[CheckpointView]) -> None:
-    """Offer to have the nodes send what never arrived whole; a newer version of a file comes before an older one."""
+    """Offer to have the nodes resend what never fully arrived; a newer version of a file comes before an older one."""
     if not partial or not permissions.may_act_on(run_id):
         return
     newest = {checkpoint.name: checkpoint for checkpoint in reversed(partial)}

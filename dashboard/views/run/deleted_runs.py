@@ -1,4 +1,4 @@
-"""Deleted runs: the message after a deletion, with its undoing, the list of all, and one in place of its page."""
+"""Deleted runs: the message after a deletion, with an undo button, the list of all, and the page of a deleted run."""
 
 from __future__ import annotations
 

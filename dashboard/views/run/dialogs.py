@@ -44,7 +44,7 @@ def _stop(run_id: str) -> None:
 
 @visitor.dialog("End sending?", icon=":material/cloud_off:")
 def end_sending(run: RunView) -> None:
-    """Confirm that what the ended run's nodes have still to send stays there."""
+    """Confirm that unsent data of the ended run stays on its nodes."""
     if run.delivery is None:
         st.markdown(f"All data of **{as_text(run.name)}** has arrived.")
         return
