@@ -132,7 +132,7 @@ def test_where_nothing_tells_which_files_are_one_checkpoint_the_page_asks(pages:
     pages.seed.report(RUN, "failed", 10)
     run_id = pages.seed.runs[RUN]
     page = opened(pages)
-    assert [info.value for info in page.info if "not clear" in info.value]
+    assert [info.value for info in page.info if "unclear" in info.value]
     assert ":gray-badge[only a part]" in texts(page) and ":blue-badge[latest]" not in texts(page)
     page.button(key=f"resume_{run_id}").click().run()
     choice = page.selectbox(key=f"resume_from_{run_id}")
