@@ -132,7 +132,7 @@ def _of_node_alone(cell: PreflightCell) -> PreflightCell:
     """A node without torch trains what brings its own, so that only a run can say that it is missing."""
     if cell.row != "interpreter" or cell.state != "failed" or " has no torch" not in cell.value:
         return cell
-    fix = "Runs bring theirs by a lock file (--environment), or name a Python that has it (--python)."
+    fix = "Runs get theirs from a lock file (--environment) or a Python that has it (--python)."
     return PreflightCell(cell.row, cell.node, None, "warning", "no torch of its own", fix)
 
 

@@ -107,7 +107,7 @@ class SweepPlan(BaseModel):
                 f"parameters: a grid needs lists of values, and {ranges[0]} is a range; search random or tpe"
             )
         if self.effective_search == "grid" and self.trials is None and self.count > MOST_TRIALS:
-            raise ValueError(f"parameters: the grid has {self.count} trials, at most are {MOST_TRIALS}")
+            raise ValueError(f"parameters: the grid has {self.count} trials; the limit is {MOST_TRIALS}")
         return self
 
     @model_validator(mode="after")
@@ -306,7 +306,7 @@ def _hopeless(plan: SweepPlan, trials: Sequence[Trial]) -> str | None:
     settled = [trial for trial in trials if trial.is_settled]
     if len(settled) < VALUELESS_TRIALS or any(trial.value is not None for trial in settled):
         return None
-    return f"The first {len(settled)} trials ended without a value of {plan.metric}: no further one was launched."
+    return f"The first {len(settled)} trials ended without a value of {plan.metric}: no more were launched."
 
 
 def _exhausted(plan: SweepPlan, trials: Sequence[Trial], device_hours: float) -> str | None:

@@ -52,7 +52,7 @@ def message(
     further = len(items) - len(listed)
     lines = [f"{event['sentence']}\n{event['url']}" for event in listed]
     if further:
-        lines.append(f"… and {plural(further, 'further event')}.")
+        lines.append(f"… and {plural(further, 'more event')}.")
     title = f"Rankzero: {rule}" if len(items) == 1 else f"Rankzero: {rule} ({plural(len(items), 'event')})"
     content = {"rule": rule, "events": listed, "further": further, "picture": encoded}
     return Message(message_id, title, "\n\n".join(lines), content, encoded)

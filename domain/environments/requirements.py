@@ -135,7 +135,7 @@ def _trouble(line: RequirementLine, has_index: bool) -> str:
     text = line.text
     if text == "@EXPLICIT" or _OF_CONDA.fullmatch(text) or _TABLE.fullmatch(text):
         return (
-            f"{line.place} ({text[:60]}) is a list of conda or pip for people, not a requirement: write it as "
+            f"{line.place} ({text[:60]}) is conda or pip output for people, not a requirement: write it as "
             "`pip list --format=freeze` does (name==version), or give conda's as environment.yml."
         )
     address = _ADDRESS.match(text)

@@ -14,7 +14,7 @@ def in_words(holders: Sequence[Mapping[str, Any]]) -> str:
     """alice: python train.py (process 4711, 12 GiB); and 2 further processes"""
     named = [_one(holder) for holder in holders[:MOST_NAMED]]
     further = len(holders) - len(named)
-    return "; ".join(named + ([f"and {plural(further, 'further process', 'further processes')}"] if further else []))
+    return "; ".join(named + ([f"and {plural(further, 'more process', 'more processes')}"] if further else []))
 
 
 def _one(holder: Mapping[str, Any]) -> str:

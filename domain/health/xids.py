@@ -27,7 +27,7 @@ PROGRAM = {
 }
 """The program's own errors; the hardware is well."""
 CONTAINED = {
-    63: "a memory row is to be remapped",
+    63: "a memory row needs remapping",
     92: "many single-bit errors",
     94: "contained memory error",
 }

@@ -55,8 +55,8 @@ def of_drain(node: str, owners: Mapping[str, int], hidden: int = 0) -> Consequen
         return NOTHING
     named = [_runs_words(owners)] if owners else []
     private = [plural(hidden, "private run")] if hidden else []
-    sentence = f"{node} trains {as_list(named + private)}; {agree(runs, 'it goes', 'they go')} on, and nothing new"
-    return Consequence(f"{sentence} starts there.", tuple(owners), runs)
+    sentence = f"{node} trains {as_list(named + private)}; {agree(runs, 'it continues', 'they continue')}"
+    return Consequence(f"{sentence}, and nothing new starts there.", tuple(owners), runs)
 
 
 def of_runs(owners: Mapping[str, int]) -> Consequence:

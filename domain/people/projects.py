@@ -14,7 +14,7 @@ def doubt_about(project: str, others: Iterable[str], subject: str | None = "role
     `others`: the projects that the visitor may see; `subject`: what is for it now, None where it is taken away."""
     meant = meant_by(project, others)
     advice = f" (did you mean {' or '.join(meant)}?)" if meant else ""
-    effect = f": the {subject} is of use from its first run on." if subject else "."
+    effect = f": the {subject} applies from its first run on." if subject else "."
     return f"No run is in project {project!r}{advice}{effect}"
 
 

@@ -21,7 +21,7 @@ GRANTS = {
     Scope.READ: "see what you see",
     Scope.LAUNCH: "see what you see, and launch runs for you",
     Scope.ACT: "see what you see, launch runs for you, and act on them as you do: stop, resume, edit, delete",
-    Scope.ADMIN: "do all that you may do, also make other tokens",
+    Scope.ADMIN: "do all that you may do, and make other tokens",
 }
 _LETTERS = string.ascii_letters + string.digits
 _SECRET = re.compile(rb"rz_[A-Za-z0-9]{43}")

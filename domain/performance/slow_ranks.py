@@ -212,8 +212,7 @@ ADVICE = {
         "Save less often, write to a local disk, or save in the background (torch.distributed.checkpoint.async_save).",
     ),
     "barrier": Advice(
-        "is busy with code of its own for {own} of {step}, while the others wait for it in a collective that the "
-        "script calls",
+        "runs code of its own for {own} of {step}, while the others wait for it in a collective that the script calls",
         "Look at what only this rank does before the barrier (evaluation, logging, downloads under an `if` on its "
         "rank): share it among the ranks, do it less often, or without a barrier.",
     ),

@@ -65,7 +65,7 @@ class BatchComparison:
     def sentence(self, kind: str) -> str:
         """Return which batch to choose and why, in one sentence; `kind` of device: cuda or cpu."""
         if self.best is None:
-            return "A comparison of global batches needs a second one that is measured on the same devices."
+            return "Comparing global batches needs a second one measured on the same devices."
         return f"{self._throughput(kind)}; {self._loss()}: choose {count(self.best)}."
 
     def _throughput(self, kind: str) -> str:
@@ -83,7 +83,7 @@ class BatchComparison:
         after = f"after {number(self.samples)} samples {self.loss_name} is"
         worse = next((one for one in self.batches if one.is_worse), None)
         if worse is None:
-            return f"{after} at most {LOSS_SHARE:.0%} higher with any that was measured"
+            return f"{after} at most {LOSS_SHARE:.0%} higher with any measured one"
         higher = "not finite" if worse.loss_change == math.inf else f"{worse.loss_change:.0%} higher"
         return f"{after} {higher} with {count(worse.global_batch_size)}"
 

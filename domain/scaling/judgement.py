@@ -141,7 +141,7 @@ def _other_batch(points: Sequence[MeasuredPoint]) -> list[str]:
         if batch and rates and abs(median(rates) / batch - 1) > SAME_BATCH:
             return [
                 f"A step had {number(median(rates))} samples where the study gave it {count(batch)}: "
-                "the batch that the script takes must be that of one rank."
+                "the script must take the batch of one rank."
             ]
     return []
 

@@ -244,12 +244,12 @@ def test_a_role_in_a_project_that_nothing_names_is_said_and_given(
         assert given.status_code == 200, given.text
         return str(given.json()["doubt"]) if given.json()["doubt"] else None
 
-    mistyped = "No run is in project 'visoin' (did you mean vision?): the role is of use from its first run on."
+    mistyped = "No run is in project 'visoin' (did you mean vision?): the role applies from its first run on."
     assert doubt("member", "visoin") == mistyped, "the private one with the closest name is not for ana to know"
     assert people["ana"].get("/api/users/cem").json()["projects"] == {"visoin": "member"}
     assert doubt("viewer", "visoin") is None, "the role itself names it now"
     assert doubt("viewer", "vision") is None and doubt("viewer", "speech") is None
-    assert doubt("member", "qqqq") == "No run is in project 'qqqq': the role is of use from its first run on."
+    assert doubt("member", "qqqq") == "No run is in project 'qqqq': the role applies from its first run on."
     assert doubt(None, "Speech") == "No run is in project 'Speech' (did you mean speech?)."
 
     def invited(project: str) -> Any:

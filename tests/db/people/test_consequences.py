@@ -126,7 +126,7 @@ def test_a_drained_node_names_nobody_who_trains_in_a_hidden_project(lab: Store) 
         session.add(PrivateProject(project="secret", since=1.0, by="ben"))
     with as_person(lab, "eva"):
         drain = consequences.of_drain(lab, "gpu-1")
-    assert drain.sentence == "gpu-1 trains 1 run of ana and 1 private run; they go on, and nothing new starts there."
+    assert drain.sentence == "gpu-1 trains 1 run of ana and 1 private run; they continue, and nothing new starts there."
     assert drain.people == ("ana",) and drain.runs == len(runs)
 
 

@@ -102,7 +102,7 @@ def test_a_message_names_each_run_with_its_link_and_counts_the_others() -> None:
     composed = message("msg_1", "failed", items, "http://gpu-0:8765")
     assert composed.title == "Rankzero: failed (25 events)"
     assert composed.body.startswith("run 0 failed.\nhttp://gpu-0:8765/run?id=abcdefghij\n\nrun 1")
-    assert composed.body.endswith("… and 5 further events.")
+    assert composed.body.endswith("… and 5 more events.")
     assert (len(composed.content["events"]), composed.content["further"]) == (20, 5)
 
 

@@ -45,7 +45,7 @@ def test_throughput_is_flat_from_the_batch_over_which_larger_ones_gain_less_than
     assert judged.batches.best == 512
     assert judged.verdict.startswith(
         "On 2 GPUs global batches larger than 512 gain less than 10% throughput; after 12 k samples train/loss is "
-        "at most 5% higher with any that was measured: choose 512. "
+        "at most 5% higher with any measured one: choose 512. "
         "With 512: 2 GPUs (1.4x, 71%) gain 43% more for twice the cost."
     )
     growing = study((2.0,), (2.02,), (2.05,), flat=False)
@@ -90,7 +90,7 @@ def test_one_batch_alone_is_an_ordinary_study_and_a_single_measured_one_says_so(
     failed = point(1, 512, 1, figures=(), problem="run f failed: out of memory")
     verdict = judge([point(1, 256, 600), failed], "cuda", is_ended=True).verdict
     assert verdict == (
-        "A comparison of global batches needs a second one that is measured on the same devices. "
+        "Comparing global batches needs a second one measured on the same devices. "
         "1 GPU at a global batch of 512: run f failed: out of memory."
     )
 

@@ -64,7 +64,7 @@ def test_a_process_of_another_namespace_is_named_as_far_as_it_is_known():
     (holder,) = reader({"GPU-aaaa": [gone]}).samples(())[0]["holders"]
     assert in_words([holder]) == f"a process that cannot be seen from here (process {gone}, 1 GiB)"
     assert in_words([{"memory_bytes": 5 << 30}]) == "a process that cannot be seen from here (5 GiB)"
-    assert in_words([holder] * 5).endswith("; and 2 further processes")
+    assert in_words([holder] * 5).endswith("; and 2 more processes")
     load = {"gpus": [{"id": "GPU-b", "foreign": True, "holders": [holder]}, {"id": "GPU-a", "foreign": False}]}
     assert [*by_position(["GPU-a", "GPU-b", "GPU-c"], load)] == [(1, in_words([holder]))]
     assert [*by_position(["GPU-a"], None)] == []

@@ -80,7 +80,7 @@ def test_second_login_replaces_the_first_and_a_valid_one_is_kept(rankzero, dashb
 def test_login_for_a_mistyped_project_is_said(rankzero, dashboard: Running, person: list[str]) -> None:
     code, out, err = rankzero("login", dashboard.url, "--project", "visoin", "--json")
     assert code == 0 and json.loads(out)["name"] == "owner"
-    assert err.endswith("No run is in project 'visoin': the token is of use from its first run on.\n")
+    assert err.endswith("No run is in project 'visoin': the token applies from its first run on.\n")
     assert rankzero("logout")[0] == 0
 
 

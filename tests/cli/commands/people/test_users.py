@@ -71,7 +71,7 @@ def test_project_that_nothing_names_is_said_beside_the_outcome(rankzero, dashboa
     person(dashboard.service, "ada", Role.ADMIN)
     person(dashboard.service, "ben", Role.VIEWER, vision=Role.VIEWER, speech=Role.VIEWER)
     log_in(dashboard, "ada")
-    sentence = "No run is in project {!r} (did you mean {}?): the role is of use from its first run on.\n".format
+    sentence = "No run is in project {!r} (did you mean {}?): the role applies from its first run on.\n".format
     given = rankzero("users", "role", "ben", "member", "--project", "visoin")
     assert given == (0, "ben is a member of project visoin now.\n", sentence("visoin", "vision"))
     code, out, err = rankzero("users", "role", "ben", "member", "--project", "speach", "--json")
@@ -88,7 +88,7 @@ def test_project_of_a_token_or_secret_that_nothing_names_is_said(
 ) -> None:
     person(dashboard.service, "ada", Role.ADMIN, vision=Role.ADMIN, speech=Role.ADMIN)
     log_in(dashboard, "ada")
-    sentence = "No run is in project {!r} (did you mean {}?): the {} is of use from its first run on.\n".format
+    sentence = "No run is in project {!r} (did you mean {}?): the {} applies from its first run on.\n".format
     made = rankzero("token", "create", "ci", "--scope", "read", "--project", "visoin", "--json")
     assert (made[0], made[2]) == (0, sentence("visoin", "vision", "token")) and json.loads(made[1])["token"]
     assert "No run" not in rankzero("token", "create", "own", "--scope", "read", "--project", "vision")[2]

@@ -72,7 +72,7 @@ def test_project_that_nothing_names_is_doubted_before_the_answer(shared: Running
     mistyped, right = ask(shared, project="visoin"), ask(shared, project="vision")
     assert "No run is in project &#x27;visoin&#x27; (did you mean vision?)" in browser.get(mistyped["path"]).text
     assert "No run is in" not in browser.get(right["path"]).text
-    for asked, doubt in ((mistyped, "No run is in project 'visoin': the token is of use"), (right, "")):
+    for asked, doubt in ((mistyped, "No run is in project 'visoin': the token applies"), (right, "")):
         assert decide(browser, asked).status_code == 200
         assert (outcome(shared, asked)["token"]["doubt"] or "").startswith(doubt)
     projects.set_privacy(shared.service.store, "vision", False, 0.0)
