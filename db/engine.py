@@ -157,7 +157,7 @@ class Store:
         if lacking := _lacking(connection):
             raise StoreUnusable(
                 f"The store {self.name} lacks {', '.join(lacking)}, which schema {newest_schema()} has: something "
-                "other than Rankzero changed it. Restore a copy that is whole, or start with another --data directory."
+                "other than Rankzero changed it. Restore an intact copy, or start with another --data directory."
             )
 
 
@@ -218,7 +218,7 @@ def _lacking(connection: Connection) -> list[str]:
         names = {str(index.name) for index in table.indexes}
         lacking += [f"the index {name}" for name in sorted(names - indexes.get(table.name, set()))]
     guards = set(AUDIT_GUARDS[connection.dialect.name]) - _names(connection, TRIGGERS).get("audit", set())
-    return lacking + [f"the trigger {name}, by which the audit log is only added to" for name in sorted(guards)]
+    return lacking + [f"the trigger {name}, which keeps the audit log append-only" for name in sorted(guards)]
 
 
 def _names(connection: Connection, statements: dict[str, str]) -> dict[str, set[str]]:

@@ -63,7 +63,7 @@ def task_of_node(session: Session, node_id: str, fence: int, node_rank: int) -> 
     """A task and its attempt. Raises NotOwner, Superseded."""
     row = session.execute(_PART, {"fence": fence, "node_rank": node_rank}).first()
     if row is None:
-        raise Superseded(f"Attempt {fence} does not exist any more.")
+        raise Superseded(f"Attempt {fence} no longer exists.")
     task, attempt = row
     if task.node_id != node_id:
         raise NotOwner(f"Part {node_rank} of attempt {fence} belongs to another node.")

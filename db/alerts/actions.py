@@ -64,14 +64,14 @@ def _acted(
 ) -> tuple[Act | None, str]:  # fmt: skip
     """End or roll back the attempt; return what was done and the sentence about it."""
     if attempt is None or State(attempt.state).is_terminal:
-        return None, "It has ended meanwhile, so nothing was done."
+        return None, "It had already ended, so nothing was done."
     if attempt.stop_requested_at is not None or attempt.end_requested_at is not None or attempt.rollback:
-        return None, "It was ending already, so nothing was done."
+        return None, "It was already ending, so nothing was done."
     if alert.act == Act.END:
         _end(session, attempt, alert, event.sentence, now)
         return Act.END, "The run is ended."
     if _rollbacks(session, alert.id, attempt.run_id) >= MOST_ROLLBACKS:
-        words = f"This alert has rolled the run back {MOST_ROLLBACKS} times, so it is ended now."
+        words = f"This alert has rolled the run back {MOST_ROLLBACKS} times, so it ends now."
         _end(session, attempt, alert, f"{event.sentence} {words}", now)
         return Act.END, words
     return Act.ROLLBACK, _roll_back(session, attempt, alert, event, good, rate, now)

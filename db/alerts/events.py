@@ -119,7 +119,7 @@ def settle_left_behind(store: Store, now: float) -> None:
     with store.read() as session:
         if session.execute(query.limit(1)).first() is None:
             return
-    problem = "The dashboard ended while it sent this; it may have arrived."
+    problem = "The dashboard ended while sending this; it may have arrived."
     with store.write() as session:
         for row, secret in session.execute(query):
             _settle(row, SendOutcome.UNCLEAR, problem, now, is_repeatable=secret is not None)
@@ -196,7 +196,7 @@ def _settle(row: AlertEvent, outcome: SendOutcome, problem: str | None, now: flo
 
 MOST = 50
 """Of one answer."""
-UNSEEN = "No tab of the dashboard that may show notifications was open for a day."
+UNSEEN = "No dashboard tab that may show notifications was open for a day."
 
 
 @dataclass(frozen=True)

@@ -80,7 +80,7 @@ def run_document(store: Store, run_id: str, with_checkpoints: bool = True) -> Ru
             )
         if deliveries.are_open(session, run_id):
             raise WrongState(
-                f"Run {run_id} has ended, but its nodes are still sending what it has left. Wait until all of it has "
+                f"Run {run_id} has ended, but its nodes are still sending the rest. Wait until all of it has "
                 f"arrived, or end that: rankzero stop {run_id}."
             )
         attempts = session.scalars(select(Attempt).where(Attempt.run_id == run_id).order_by(Attempt.number))

@@ -111,7 +111,7 @@ def _stage(staging: Staging, document: RunDocument, content: ArchivedBytes) -> d
         if (stored := staged[archived_id].points) != values["count"]:
             raise InvalidRequest(
                 "archive",
-                f"The archive has {stored} points of {values['tag'][:80]!r} and says {values['count']}: it is damaged.",
+                f"The archive has {stored} points of {values['tag'][:80]!r}, but lists {values['count']}: damaged.",
             )
     return staged
 
@@ -120,11 +120,11 @@ def _require_new(session: Session, run_id: str) -> None:
     run = session.get(Run, run_id)
     if run is not None and run.deleted_at is not None:
         raise WrongState(
-            f"Run {run_id} was deleted here and is still kept: an admin can bring it back, or delete it for good with "
+            f"Run {run_id} was deleted here and is still kept: an admin can restore it, or delete it for good with "
             f"`rankzero delete --now {run_id}`, then it can be imported."
         )
     if run is not None:
-        raise WrongState(f"Run {run_id} is here already. A run is imported where it is not: delete this one first.")
+        raise WrongState(f"Run {run_id} already exists here. Delete it before you import it.")
 
 
 def _of_elsewhere(row: Signed) -> Signed:

@@ -129,7 +129,7 @@ def _arriving(session: Session, checkpoint_id: int) -> Checkpoint:
     """A checkpoint that a node sends. Raises NotOwner where its run was erased meanwhile."""
     checkpoint = session.get(Checkpoint, checkpoint_id)
     if checkpoint is None:
-        raise NotOwner(f"Checkpoint {checkpoint_id} does not exist any more: its run was deleted.")
+        raise NotOwner(f"Checkpoint {checkpoint_id} no longer exists: its run was deleted.")
     return checkpoint
 
 

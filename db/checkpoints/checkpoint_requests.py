@@ -34,7 +34,7 @@ def request_resend(store: Store, checkpoint_id: int, now: float) -> tuple[str, s
             raise WrongState(f"Checkpoint {checkpoint.path} is on its way: its attempt has not ended.")
         node = _node_of(session, checkpoint)
         if node is None:
-            raise WrongState(f"The node of checkpoint {checkpoint.path} was removed: nobody can send it.")
+            raise WrongState(f"The node of checkpoint {checkpoint.path} was removed: it cannot be sent.")
         checkpoint.resend_requested_at, checkpoint.trouble = now, None
         add_history(session, attempt.run_id, attempt.number, now, f"checkpoint {checkpoint.path} is asked for again")
         run = session.get_one(Run, attempt.run_id)

@@ -205,7 +205,7 @@ def _partial_view(attempt: int, node_rank: int, node: str, partial: list[Checkpo
         evidence=" ".join(sentences),
         meaning="The attempt ended before the server had the whole file: it can be neither downloaded nor resumed "
         "from.",
-        fix=f"It may still lie on node {node}, in the worker's data folder below "
+        fix=f"It may still be on node {node}, in the worker's data folder below "
         f"runs/{run_id}/attempts/{attempt}/node{node_rank}/. Send it again on the Checkpoints tab; "
         "else resume from an earlier checkpoint.",
         first_at=max(checkpoint.created_at for checkpoint in partial),

@@ -44,7 +44,7 @@ def ask(store: Store, name_or_id: str, now: float) -> tuple[int, str]:
         if node.pool:
             raise WrongState(f"Node {node.name} belongs to Slurm: test it there, then `rankzero nodes release`.")
         if is_silent(now - node.last_seen):
-            raise WrongState(f"There is no contact with node {node.name}; it can be tested when it is back.")
+            raise WrongState(f"Node {node.name} is out of contact; test it when it is back.")
         if not devices:
             raise WrongState(f"All devices of node {node.name} are in use; test it when its runs have ended.")
         test = HardwareTest(node_id=node.id, devices=devices, asked_at=now, by=acting.rights().by)
@@ -132,7 +132,7 @@ def _conclude(session: Session, node: Node, test: HardwareTest, results: Sequenc
     if test.verdict == "passed":
         is_whole = {*test.devices} == {device["id"] for device in node.devices}
         for device in [NODE] if is_whole else test.devices:
-            incident = Incident(IncidentKind.PASSED, now, "All results of the test were right.", device)
+            incident = Incident(IncidentKind.PASSED, now, "All test results were correct.", device)
             remember(session, node, incident, f"{key}/{device}", now)
     for result in wrong(results):
         incident = Incident(IncidentKind.WRONG, now, f"Test of {result.part}: {result.text}", result.device)

@@ -123,7 +123,7 @@ def judge(store: Store, secret: bytes, now: float) -> Admitted | TurnedAway | No
     if now >= row.expires_at:
         return TurnedAway(_ended(f"expired at {clock_minute(row.expires_at)}"), is_node=False)
     if not is_permitted:
-        return TurnedAway(_ended(f"ended, because {row.by}, who made it, may not add nodes any more"), is_node=False)
+        return TurnedAway(_ended(f"ended, because {row.by}, who made it, may no longer add nodes"), is_node=False)
     return Admitted(row.id)
 
 

@@ -111,7 +111,7 @@ def task_token_refusal(store: Store, fence: int, node_id: str) -> str | None:
     does not, has not erased it."""
     with store.read() as session:
         if session.get(DeletedAttempt, fence) is not None:
-            raise Superseded(f"Attempt {fence} does not exist any more.")
+            raise Superseded(f"Attempt {fence} no longer exists.")
         node = session.get(Node, node_id)
         return None if node is None or node.removed_at is None else removal_words(node.name, node.removed_at)
 

@@ -173,7 +173,7 @@ def _is_permitted(session: Session, row: Invitation) -> bool:
 
 
 _ENDED = {
-    "not permitted": "ended, because who made it may not do so any more",
+    "not permitted": "ended, because its maker may no longer do so",
     "accepted": "has been used",
     "revoked": "was revoked",
     "expired": "has expired",

@@ -148,7 +148,7 @@ def shown(code: str) -> str:
 def _waiting(session: Session, code: str, now: float) -> LoginRequest:
     row = session.get(LoginRequest, plain(code))
     if row is None or row.answered_at is not None or now >= row.expires_at:
-        raise NoSuchRequest("No command line waits with this code: it was answered, has expired, or never was.")
+        raise NoSuchRequest("No command line waits with this code: it was answered, has expired, or never existed.")
     return row
 
 

@@ -50,9 +50,7 @@ def _give(session: Session, live: Sequence[str], name: str, heir: str, now: floa
     if rights is None or heir == name:
         raise InvalidRequest("runs", f"runs: there is no other person {heir[:60]!r} to give them to.")
     if not could_become(session, acting.rights(), name):  # a run's owner may use the values in its settings
-        raise Denied(
-            f"Only the owner gives the runs of {name} away: their settings may hold values that are not yours."
-        )
+        raise Denied(f"Only the owner can give away {name}'s runs: their settings may hold values that are not yours.")
     for run in (session.get_one(Run, run_id) for run_id in live):
         if (refusal := rights.refusal(Action.LAUNCH, run.project)) is not None:
             raise InvalidRequest("runs", f"runs: {heir} cannot have run {run.id}. To {heir}: {refusal}")

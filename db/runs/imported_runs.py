@@ -50,7 +50,7 @@ def begin(store: Store, request: ImportRequest, now: float) -> Import:
 
     One whose source has changed since loses its points, so that they are stored anew. Raises Denied, InvalidRequest."""
     if request.format == ExportFormat.ARCHIVE:  # its run may train on here
-        raise InvalidRequest("format", "format: an archive is imported whole (`rankzero import archive FILE`).")
+        raise InvalidRequest("format", "format: import an archive with `rankzero import archive FILE`.")
     with store.write() as session:
         row = _imported_before(session, request)
         is_new = row is None

@@ -150,7 +150,7 @@ def reopen(session: Session, run_id: str, now: float, checkpoint: str | None = N
     Raises NoSuchRun, WrongState, InvalidRequest, Denied."""
     run, last = permitted_run(session, Action.ACT, run_id), latest_attempt(session, run_id)
     if last.state not in TERMINAL_STATES:
-        raise WrongState(f"Run {run_id} is {last.state}; only a run that has ended can be resumed.")
+        raise WrongState(f"Run {run_id} is {last.state}; only ended runs can be resumed.")
     _check_trained_here(session, run)
     _check_fits(session, RunSpec.model_validate(run.spec), now, last.number + 1)
     audit.record_of_run(session, AuditAction.RESUMED, run, {"why": why} if why else {})
@@ -220,7 +220,7 @@ def _check_goes_on(session: Session, part_of: NewTrial) -> None:
     """Raise WrongState where somebody asked the study to end since its next run was decided on."""
     study = session.get(Study, part_of.study_id)
     if study is None or study.stop_requested_at is not None or study.ended_at is not None:
-        raise WrongState("It was asked to end meanwhile: no further run of it is launched.")
+        raise WrongState("It was asked to end: no more of its runs are launched.")
 
 
 def _summary(spec: RunSpec) -> str:

@@ -123,7 +123,7 @@ def waits(
             continue
         job, gateway = jobs[fence]
         has_no_contact = is_silent(now - gateway.last_seen, silent_after_s)
-        prefix = f"no contact with the gateway {gateway.name}; when it was last heard, " if has_no_contact else ""
+        prefix = f"no contact with the gateway {gateway.name}; when last heard, " if has_no_contact else ""
         report = _last_report(job)
         waits_by_fence[fence] = Waits(prefix + slurm.waits(report), report.starts_at if report else None)
     return waits_by_fence

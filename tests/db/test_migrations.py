@@ -221,7 +221,7 @@ def test_store_whose_audit_log_could_be_changed_is_refused(
         for change in changes[session.get_bind().dialect.name]:
             session.execute(text(change))
     store.close()
-    with pytest.raises(StoreUnusable, match="lacks the trigger audit_delete, by which the audit log is only added to"):
+    with pytest.raises(StoreUnusable, match="lacks the trigger audit_delete, which keeps the audit log append-only"):
         Store.open(store_url)
 
 

@@ -129,7 +129,7 @@ def test_an_imported_run_is_the_exported_one(dashboard: Running, other: Running)
     assert refusal.status_code == 409 and "secrets" in refusal.json()["detail"]["message"]
     assert SECRET.encode() not in b"".join(unzipped(archive).values())
     again = imported(other, exported(other, run_id))
-    assert again.status_code == 409 and "is here already" in again.json()["detail"]["message"]
+    assert again.status_code == 409 and "already exists here" in again.json()["detail"]["message"]
     assert other.http.delete(f"/api/runs/{run_id}?now=true").status_code == 200
     assert list(other.service.files.checkpoints.iterdir()) == []
     assert imported(other, archive).status_code == 201

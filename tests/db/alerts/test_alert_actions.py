@@ -166,7 +166,7 @@ def test_a_run_is_rolled_back_a_few_times_and_then_ended(cluster: Cluster) -> No
     assert run is not None and run.state == State.STOPPED and cluster.assignments() == []
     assert run.message == (
         "Ended by the alert spike: digits: loss jumped to 40 at step 70. This alert has rolled the run back "
-        "3 times, so it is ended now."
+        "3 times, so it ends now."
     )
 
 
@@ -193,8 +193,8 @@ def test_alert_leaves_an_ending_run_alone(cluster: Cluster) -> None:
     end(cluster, fence)
     assert not carry_out(cluster, alert, spike(run_id, fence, "2"))
     assert [sentence.partition("70. ")[2] for sentence in alert_sentences(cluster)] == [
-        "It was ending already, so nothing was done.",
-        "It has ended meanwhile, so nothing was done.",
+        "It was already ending, so nothing was done.",
+        "It had already ended, so nothing was done.",
     ]
     assert alerts.alert(cluster.store, alert.id).waiting == 2
     alerts.remove(cluster.store, alert.id)

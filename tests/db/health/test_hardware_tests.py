@@ -99,7 +99,7 @@ def test_only_devices_that_no_run_has_are_tested_and_no_run_gets_them_meanwhile(
 
 def test_a_node_without_contact_is_not_asked(gpus):
     gpus.now += 60
-    with pytest.raises(WrongState, match="no contact with node gpu-1"):
+    with pytest.raises(WrongState, match="gpu-1 is out of contact"):
         hardware_tests.ask(gpus.store, "gpu-1", gpus.now)
     assert node_queries.nodes(gpus.store, gpus.now)[0].state == "lost"
 

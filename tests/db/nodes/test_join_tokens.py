@@ -42,7 +42,7 @@ def test_a_token_ends_with_the_rights_of_its_maker(store):
     assert join_tokens.judge(store, secret.encode(), 1001.0) == Admitted(view.id)
     accounts.set_role(store, "ada", Role.MEMBER, None)
     verdict = join_tokens.judge(store, secret.encode(), 1002.0)
-    assert isinstance(verdict, TurnedAway) and "ada, who made it, may not add nodes any more" in verdict.message
+    assert isinstance(verdict, TurnedAway) and "ada, who made it, may no longer add nodes" in verdict.message
     removal.remove(store, "ada", 1003.0)
     assert isinstance(join_tokens.judge(store, secret.encode(), 1004.0), TurnedAway)
 

@@ -83,7 +83,7 @@ def test_a_gateway_is_told_of_a_run_and_the_run_says_what_slurm_says(gateway):
     gateway.now = 200.0
     slurm_jobs.assign_gateways(gateway.store, gateway.now)
     queue_placement.place_queue(gateway.store, gateway.now)
-    assert view(gateway, run_id).waiting_for.startswith("no contact with the gateway login; when it was")
+    assert view(gateway, run_id).waiting_for.startswith("no contact with the gateway login; when last heard")
 
 
 def test_the_nodes_of_a_job_are_for_its_attempt_alone(gateway):
