@@ -53,7 +53,7 @@ def test_a_launch_is_forked_and_an_unusual_one_starts_plainly_and_says_why(produ
     assert how_it_started(product, swept) == IS_WARM
     unusual = product.launch(tmp_path / "train.py", gpus_per_node=2, env={"OMP_NUM_THREADS": "3"})
     assert product.wait_state(unusual)["state"] == "succeeded"
-    reason = "OMP_NUM_THREADS is not as it was when torch was imported"
+    reason = "OMP_NUM_THREADS has changed since torch was imported"
     assert how_it_started(product, unusual) == f"started plainly, because {reason}"
 
 

@@ -85,9 +85,9 @@ def not_sent(remaining: Remaining, node: str, folder: object) -> list[Finding]:
     if remaining.has_points:
         sentences.append(f"The last points of its curves were not read; they are in its files on node {node}.")
     if remaining.checkpoints:
-        sentences.append(f"Checkpoints among it: {', '.join(remaining.checkpoints[:MOST_NAMED])}.")
+        sentences.append(f"Checkpoints included: {', '.join(remaining.checkpoints[:MOST_NAMED])}.")
     elif remaining.awaits_checkpoints:
-        sentences.append(f"Checkpoints that were not copied before stay there too: {folder}.")
+        sentences.append(f"Checkpoints not copied before stay there too: {folder}.")
     if not sentences:
         return []
     return [
@@ -95,6 +95,6 @@ def not_sent(remaining: Remaining, node: str, folder: object) -> list[Finding]:
             kind=NOT_SENT,
             evidence=" ".join(sentences),
             meaning="Its sending was ended. Nothing on the node was deleted.",
-            fix="Copy from the node what you need, before its worker or somebody else clears the folder.",
+            fix="Copy what you need from the node before its worker or anyone else clears the folder.",
         )
     ]

@@ -66,7 +66,7 @@ def end_of_unwritten(orphans: Orphans, now: float) -> TaskReport | None:
         return None
     text = (
         "Its supervisor has ended, and its state file (supervisor.json in the attempt's directory) is missing. "
-        "No process of the run is left on this node; its logs show how far it came."
+        "No process of the run is left on this node; its logs show how far it got."
     )
     return TaskReport(state="failed", reason=Reason.KILLED, message=text)
 
@@ -79,7 +79,7 @@ def end_by_restart() -> TaskReport:
 
 def end_without_supervisor(folder: Path) -> TaskReport:
     """The end of an attempt whose supervisor died before its launcher."""
-    text = "The supervisor of the attempt was killed, and its processes were ended with it."
+    text = "The attempt's supervisor was killed, and its processes with it."
     if not (folder / LOCK_FILE).exists():
         text = f"The attempt's directory was deleted on this node while it ran ({folder}); its processes were ended."
     return TaskReport(state="failed", reason=Reason.KILLED, message=text)

@@ -288,7 +288,7 @@ REFUSED = "not copied"
 REFUSED_MEANS = "The server, or a proxy in front of it, refuses the file. It stays on its node."
 REFUSED_FIX = "See the reason; for a proxy, raise the limit (nginx: client_max_body_size 0)."
 LOST = "not read"
-LOST_MEANS = "It was cut, replaced, deleted or closed to the worker before all of it was sent."
+LOST_MEANS = "It was truncated, replaced, deleted or made unreadable before all of it was sent."
 LOST_FIX = "Keep a run's files as they are until everything is sent. What is left of it is on its node."
 
 

@@ -80,10 +80,10 @@ def _options() -> argparse.Namespace:
     parser = argparse.ArgumentParser(description="Converts one checkpoint file.")
     parser.add_argument("source", type=Path)
     parser.add_argument("target", type=Path)
-    parser.add_argument("--strip", action="store_true", help="take the wrapper's prefix off the names")
-    parser.add_argument("--safetensors", action="store_true", help="the state dict alone, as safetensors")
-    parser.add_argument("--room", type=int, required=True, help="so many bytes may be written")
-    parser.add_argument("--seconds", type=int, required=True, help="so much processor time may be used")
+    parser.add_argument("--strip", action="store_true", help="strip the wrapper's prefix from the names")
+    parser.add_argument("--safetensors", action="store_true", help="only the state dict, as safetensors")
+    parser.add_argument("--room", type=int, required=True, help="limit on bytes written")
+    parser.add_argument("--seconds", type=int, required=True, help="limit on processor time")
     return parser.parse_args()
 
 

@@ -349,7 +349,7 @@ class BucketUpload:
 
 # Send a checkpoint of an ended attempt again, from its file on this node, because it never arrived whole.
 
-GONE = "It is no longer on its node, or not whole there."
+GONE = "It is no longer on its node, or incomplete there."
 CHANGED = "Its file was overwritten since; the newer version was sent instead."
 
 

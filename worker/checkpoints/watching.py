@@ -156,7 +156,7 @@ class CheckpointWatch:
         if completeness is Completeness.INCOMPLETE:
             return Unfinished(name, size_bytes, candidate.what_is_missing(), has_earlier)
         if stale := self._file_of_earlier_save(candidate):
-            return Unfinished(name, size_bytes, f"{stale} in it is still that of the save before", has_earlier)
+            return Unfinished(name, size_bytes, f"{stale} in it is still from the previous save", has_earlier)
         has_room = self._has_room_for(candidate)
         reason = "it could not be copied" if has_room else "the node's disk has no space for a copy of it"
         return Unfinished(name, size_bytes, reason, has_earlier, is_whole=True)
@@ -218,7 +218,7 @@ class CheckpointWatch:
         if not self._has_room_for(candidate):
             self.notice = (
                 f"Too little disk space to copy checkpoint {candidate.name}: it needs {size(candidate.key.size_bytes)} "
-                f"and {size(self._reserve_bytes)} more must stay free. Free some space; it is tried again."
+                f"and {size(self._reserve_bytes)} more must stay free. Free some space; it is retried."
             )
             return
         self._copy(candidate, final)
@@ -305,7 +305,7 @@ class CheckpointWatch:
         part.unlink(missing_ok=True)
         was_deleted = isinstance(error, FileNotFoundError)  # before it could be copied
         if not (was_deleted or self._is_ended):
-            self.notice = f"Checkpoint {candidate.name} could not be copied: {error.strerror}. It is tried again."
+            self.notice = f"Checkpoint {candidate.name} could not be copied: {error.strerror}. It is retried."
 
     def _add(self, copy: CheckpointCopy, members: Mapping[str, FileKey]) -> None:
         """Note the copy and delete outdated ones, so that a script that overwrites one file does not fill the disk.

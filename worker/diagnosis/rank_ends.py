@@ -244,7 +244,7 @@ def explain_early_leaver(consequence: RankEnd, facts: EndFacts) -> Verdict:
     their = agree(len(ranks), "its", "their")
     sentence = (
         f"{rank_list(ranks)} on {facts.node} ended by {agree(len(ranks), 'itself', 'themselves')} with exit code 0"
-        f"{after} while rank {consequence.rank} went on, whose connection error is a consequence"
+        f"{after} while rank {consequence.rank} continued; its connection error is a consequence"
         + (f"; {their} last line: {last}" if last else "")
     )
     error = RankError(

@@ -446,7 +446,7 @@ def _cache(own: Mapping[str, str], root: Path) -> tuple[Path | None, str]:
     if folders.is_remote(cache):
         return (
             root / "cache",
-            f"; uv's cache {cache} lies on a network file system, so that of this node's disk is used",
+            f"; uv's cache {cache} is on a network file system, so one on this node's disk is used",
         )
     existing = next(folder for folder in (cache, *cache.parents) if folder.exists())
     return (None, "") if os.access(existing, os.W_OK | os.X_OK) else (root / "cache", "")
@@ -472,11 +472,11 @@ def _disk_full(subject: str, package: str | None) -> CannotStart:
 
 def _next_step(error: ProgramFailed) -> str:
     if error.is_git:
-        return "Give the node a way to the repository (HTTPS_PROXY, a token in its git settings), or name a wheel."
+        return "Give the node access to the repository (HTTPS_PROXY, a token in its git settings), or name a wheel."
     if error.is_network:
-        return "Give the node a way to the index (UV_INDEX, HTTPS_PROXY), or the dashboard the wheel (folder wheels)."
+        return "Give the node access to the index (UV_INDEX, HTTPS_PROXY), or the dashboard the wheel (folder wheels)."
     if "Hash mismatch" in error.output:
-        return "The index has another file than the lock was made for: make the lock again, or clean the index."
+        return "The index has a different file than the lock names: make the lock again, or clean the index."
     if "wheel" in error.output and "platform" in error.output:
         return "Choose a version with a wheel for the node's platform and Python, and make the lock again."
     return "Change the lock, or train with an environment of the node: --environment none, or --python."

@@ -141,7 +141,7 @@ def damaged(target: Path) -> str:
     """Return what an environment lacks of what was installed, in a few words; empty for a whole one."""
     mark = mark_of(target)
     if not mark:
-        return "it is not whole"
+        return "it is incomplete"
     distributions = _distributions(target)
     if other := set(distributions) ^ set(mark.get("distributions", ())):  # type: ignore[call-overload]
         return f"{min(other).removesuffix('.dist-info')} was {'added' if min(other) in distributions else 'removed'}"

@@ -218,7 +218,7 @@ def _download(url: str, target: Path, env: Mapping[str, str], clock: Clock) -> N
         for piece in response.iter_bytes(PIECE_BYTES):
             file.write(piece)
             if file.tell() > LARGEST_WHEEL_BYTES or clock.now() > until:
-                raise ValueError("it is larger than any wheel, or comes too slowly")
+                raise ValueError("it is larger than any wheel, or arrives too slowly")
 
 
 class _FromOthers(httpx2.BaseTransport):
@@ -256,7 +256,7 @@ def _address_of(host: str, port: int) -> str:
     """Return the IP address to connect to. Raises OSError, ValueError where one of the name's is not of others."""
     resolved = [str(endpoint[0]) for *_, endpoint in socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)]
     if not resolved or not all(map(is_of_another_machine, resolved)):
-        raise ValueError("its name leads to this machine or its own network")
+        raise ValueError("its name resolves to this machine or its own network")
     return resolved[0]
 
 

@@ -173,7 +173,7 @@ def _program(path: Path) -> str:
         leads_to = f" (it leads to {path.resolve()})" if path.is_symlink() else ""
         raise Unusable(f"{subject} does not exist{leads_to}", is_missing=True)
     if not os.access(path, os.X_OK):
-        raise Unusable(f"{subject} may not be executed", is_missing=True)
+        raise Unusable(f"{subject} is not executable", is_missing=True)
     return str(path)
 
 
@@ -202,7 +202,7 @@ def _query(path: str, env: Mapping[str, str], limit_s: float) -> bytes:
         if output is None:
             raise Unusable(f"The interpreter {path} did not answer within {limit_s:g} s")
         if len(output) >= MAX_OUTPUT_BYTES:
-            raise Unusable(f"{path} is not a Python that can train (it prints without end)")
+            raise Unusable(f"{path} is not a Python that can train (it prints endlessly)")
         if MARK not in output:
             raise _no_answer(path, process.wait(limit_s), output)
         return output

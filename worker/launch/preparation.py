@@ -440,7 +440,7 @@ class Downloads:
                 return
             except ChecksumMismatch as error:  # it was deleted: what comes now is read from the start
                 if has_mismatched:
-                    text = f"{subject[0].upper()}{subject[1:]} arrived wrong twice: {error}"
+                    text = f"{subject[0].upper()}{subject[1:]} arrived damaged twice: {error}"
                     raise CannotStart(reason, text) from error
                 has_mismatched = True
                 log.warning("attempt %s: %s is fetched again: %s", self._label, subject, error)

@@ -303,7 +303,7 @@ class WarmProcess:
         if torchrun_python(launch["argv"]) != self.python:
             return "it trains with another interpreter than the last run"
         if different := self.differing(env):
-            return f"{different[0]} is not as it was when torch was imported"
+            return f"{different[0]} has changed since torch was imported"
         if fingerprint(self._paths) != self._marks:
             return "the interpreter's packages have changed"
         if limits() != self._limits:
@@ -483,5 +483,5 @@ def _import_time_variable(path: Path) -> str:
     """The variable this file names and torch reads when it is imported, as a sentence."""
     with suppress(OSError), open_regular(path) as file:
         if match := _IMPORT_TIME.search(file.read(MOST_BYTES)):
-            return f"{path.name} names {match[0].decode()[1:-1]}, which has to be set before torch is imported"
+            return f"{path.name} names {match[0].decode()[1:-1]}, which must be set before torch is imported"
     return ""

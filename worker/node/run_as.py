@@ -79,9 +79,7 @@ class Account:
             ) from None
         if entry.pw_uid in (0, os.getuid()):
             holder = "root's" if entry.pw_uid == 0 else "the worker's own"
-            raise NoAccount(
-                f"{name} is {holder} account, under which nothing is kept apart: name another with --run-as."
-            )
+            raise NoAccount(f"{name} is {holder} account, which isolates nothing: name another with --run-as.")
         return cls(entry.pw_name, entry.pw_uid, entry.pw_gid, entry.pw_dir, entry.pw_shell)
 
     @property

@@ -152,7 +152,7 @@ def load_pictures(path: Path | None, side: int) -> Split:
     if path is None:
         return load_digits()
     if not path.is_dir():
-        raise SystemExit(f"--data {path} is no folder. Give CIFAR-10's binary files, or one folder per class.")
+        raise SystemExit(f"--data {path} is not a folder. Give CIFAR-10's binary files, or one folder per class.")
     if (path / "cifar-10-batches-bin").is_dir():
         path = path / "cifar-10-batches-bin"
     if (path / "data_batch_1.bin").is_file():
@@ -185,7 +185,7 @@ class CIFARRecords(Dataset[Any]):
         contents = [np.fromfile(file, dtype=np.uint8) for file in files]
         for file, size in zip(files, map(len, contents), strict=True):
             if size % RECORD:
-                raise SystemExit(f"{file} is damaged: {size} bytes are no whole number of {RECORD}-byte records.")
+                raise SystemExit(f"{file} is damaged: {size} bytes are not a multiple of {RECORD}.")
         self.records = torch.from_numpy(np.concatenate(contents).reshape(-1, RECORD))
 
     def __len__(self) -> int:

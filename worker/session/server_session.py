@@ -149,7 +149,7 @@ class ServerSession:
         """Say once, not at each try, that the server does not answer."""
         self._is_told_away = True
         self._log.warning(
-            "%s cannot be reached: %s. Check the address and the network; it is tried again until it answers.",
+            "%s cannot be reached: %s. Check the address and the network; it is retried until it answers.",
             self._client.url, str(reason).rstrip("."),
         )  # fmt: skip
 

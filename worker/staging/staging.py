@@ -124,7 +124,7 @@ class DataStager:
         with suppress(ServerAway, RequestRefused):
             key = environment_hash("data", assignment.label, name)
             if self._client.keep_lock(TaskRef.of(assignment), key, digest).strip() != digest:
-                raise CannotBring("another node of the run got other data: it changed meanwhile; launch it again")
+                raise CannotBring("another node of the run got different data: it has changed; launch it again")
 
     def _progress(self, name: str, done_bytes: int, total_bytes: int | None) -> None:
         if (now := self._clock.now()) - self._told_at >= REPORT_EVERY_S:
@@ -146,7 +146,7 @@ class DataStager:
 def damage(target: Path) -> str:
     """Return which file of staged data is missing or was cut, in a few words; empty where it is whole."""
     if not folders.mark_of(target):
-        return "it is not whole"
+        return "it is incomplete"
     data = next((target / DATA_FOLDER).glob("*"), target)
     for name, size_bytes in read_object(target / MANIFEST_FILE).items():
         path = data / name if name else data

@@ -196,7 +196,7 @@ class Unreadable:
         failure = self._failures.get(name)
         if failure is None or failure.reason != reason:
             text = storable("".join(traceback.format_exception(error)).rstrip())
-            log.warning("%s cannot be read, all else goes on: %s", storable(name), text)
+            log.warning("%s cannot be read, all else continues: %s", storable(name), text)
         since = failure.since if failure else now
         self._failures[name] = _Failure(since, now + RETRY_S, reason, isinstance(error, OSError))
 
@@ -244,7 +244,7 @@ class Unreadable:
                 evidence=" ".join(sentences),
                 meaning="The values in it are missing from the curves. Everything else of the run is stored, and the "
                 "file is still on its node.",
-                fix="Open the file on its node: it may be damaged, or written by something else than its name "
-                "says. If it is whole, report the sentence above with the worker's log.",
+                fix="Open the file on its node: it may be damaged, or not what its name "
+                "says. If it is intact, report the sentence above with the worker's log.",
             )
         ]

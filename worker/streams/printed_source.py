@@ -94,9 +94,7 @@ QUIET_S = 10.0
 """Time that the last rank has printed values before it is believed that rank 0 prints none."""
 MIN_UNREAD = 5
 """Lines with a loss or the like, of any words, before a finding says that nothing is read."""
-NOT_READ_MEANS = (
-    "These values have no curve: such lines do not say at which step or epoch they stand, or how a value is named."
-)
+NOT_READ_MEANS = "These values have no curve: such lines do not give a step or epoch, or a value's name."
 NOT_READ_FIX = (
     "Name the values in a pattern of these lines (--printed-pattern), or print the step with them, such as step 10: "
     "loss=2.31 (the document LOGGERS lists the formats), or log with torch.utils.tensorboard.SummaryWriter."

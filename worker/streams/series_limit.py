@@ -58,8 +58,8 @@ class SeriesLimit:
             Finding(
                 kind=KIND,
                 evidence=f"More than {self._most:,} names of series were logged on one node. The first "
-                f"{self._most:,} are stored; further ones are left out, the first of them: {example}",
-                meaning="The curves of the names that are left out are missing here. All others are complete, and the "
+                f"{self._most:,} are stored; the rest are left out; the first is {example}",
+                meaning="The curves of the omitted names are missing here. All others are complete, and the "
                 "event files on the node hold every name.",
                 fix="Log fewer names: a name with a step, a sample or a time in it makes one series for each value. "
                 "Give one name and pass the step, or log a histogram instead of one scalar per parameter.",
@@ -95,7 +95,7 @@ def left_out_findings(event_files: int, holes: Sequence[str], too_large: Sequenc
                 evidence=f"{event_files:,} event files are neither read nor copied: they are newer than the first "
                 f"{MAX_EVENT_FILES:,} of this run's folder.",
                 meaning="The curves in them are missing here. The files are still on the node.",
-                fix="Make one SummaryWriter per process and keep it: each one opened makes a file of its own.",
+                fix="Make one SummaryWriter per process and keep it: each one opened writes its own file.",
             )
         )
     if holes:
@@ -103,10 +103,10 @@ def left_out_findings(event_files: int, holes: Sequence[str], too_large: Sequenc
             Finding(
                 kind="hole in a file",
                 evidence=" ".join(holes[:MOST_NAMED]),
-                meaning="The copy here ends where the hole begins; records of event files behind it are read. "
+                meaning="The copy here ends where the hole begins; records of event files after it are read. "
                 "The whole file is still on the node.",
-                fix="Look for what lengthened the file without writing to it: truncate, a write far behind the end, "
-                "or a disk that was full.",
+                fix="Look for what lengthened the file without writing to it: truncate, a write far past the end, "
+                "or a full disk.",
             )
         )
     if too_large:
@@ -114,8 +114,8 @@ def left_out_findings(event_files: int, holes: Sequence[str], too_large: Sequenc
             Finding(
                 kind="too many files",
                 evidence=" ".join(f"{folder} has more than {MAX_ENTRIES:,} files and folders." for folder in too_large),
-                meaning="The others are not looked at: checkpoints and curves among them stay on the node.",
-                fix="Keep data outside of the working directory, or give the script a folder of its own.",
+                meaning="The others are ignored: checkpoints and curves among them stay on the node.",
+                fix="Keep data outside the working directory, or give the script a folder of its own.",
             )
         )
     return findings

@@ -114,7 +114,7 @@ def test_a_mixture_of_two_saves_is_not_whole(node: Node) -> None:
     time.sleep(0.02)  # the tick of file times
     node.write(**files("b/ckpt_rank0.pt"))
     assert node.settle(70) == [] and node.look(final=True) == []
-    assert "ckpt_rank1.pt in it is still that of the save before" in str(node.watch.incomplete())
+    assert "ckpt_rank1.pt in it is still from the previous save" in str(node.watch.incomplete())
     node.write(**files("b/ckpt_rank1.pt"))
     assert len(node.look(final=True)) == 1
 

@@ -168,7 +168,7 @@ def test_exceptions_people_meet(
     ("exit_code", "signal", "stderr", "reason", "message"),
     [
         (-9, "SIGKILL", "", Reason.KILLED, " was killed (SIGKILL); the kernel does this when memory runs out"),
-        (-11, "SIGSEGV", "", Reason.KILLED, " crashed (SIGSEGV, a wrong memory access in native code)"),
+        (-11, "SIGSEGV", "", Reason.KILLED, " crashed (SIGSEGV, an invalid memory access in native code)"),
         (
             -6, "SIGABRT", "free(): invalid pointer\n", Reason.KILLED,
             " was ended by a signal (SIGABRT); last line: free(): invalid pointer",

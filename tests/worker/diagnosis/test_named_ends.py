@@ -113,7 +113,7 @@ def test_a_rank_that_leaves_early_is_named_and_the_others_error_is_a_consequence
     verdict = explain_end(facts)
     assert (verdict.state, verdict.reason) == ("failed", Reason.SCRIPT_ERROR)
     assert verdict.message == (
-        "rank 1 on n1 ended by itself with exit code 0 after step 20 while rank 0 went on, whose connection error is a "
+        "rank 1 on n1 ended by itself with exit code 0 after step 20 while rank 0 continued; its connection error is a "
         "consequence; its last line: no improvement for 5 epochs: stop"
     )
     assert (verdict.error.rank, verdict.error.exit_code) == (1, 0)
@@ -179,7 +179,7 @@ def test_a_script_that_runs_again_is_named_before_the_error_that_follows(excepti
     verdict = explain_end(facts)
     assert verdict.message is not None and verdict.message.startswith(
         "rank 0 on n1: the script runs again in every process that it starts, because it has no "
-        '`if __name__ == "__main__":` (train.py line 2: the process joins the process group once more); then '
+        '`if __name__ == "__main__":` (train.py line 2: the process joins the process group again); then '
     )
     assert verdict.reason is Reason.SCRIPT_ERROR and verdict.error is not None and not verdict.error.is_consequence
     assert verdict.next_step == RERUN.fix and "move below it line 2" in RERUN.fix

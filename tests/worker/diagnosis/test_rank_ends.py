@@ -251,7 +251,7 @@ SPAWN_EXITED = SPAWN_FRAMES + "torch.multiprocessing.spawn.ProcessExitedExceptio
         (SPAWN_RAISED, Reason.SCRIPT_ERROR, "rank 1 on gpu-1: ValueError: in the child, train.py line 3"),
         (SPAWN_EXITED + "signal SIGKILL\n", Reason.KILLED, "rank 1 on gpu-1 was killed (SIGKILL); the kernel does this when memory runs out"),
         (SPAWN_EXITED + "exit code 3\n", Reason.EXIT_CODE, "rank 1 on gpu-1: exit code 3, no traceback"),
-        (SPAWN_EXITED + "signal SIGSEGV\n", Reason.KILLED, "rank 1 on gpu-1 crashed (SIGSEGV, a wrong memory access in native code)"),
+        (SPAWN_EXITED + "signal SIGSEGV\n", Reason.KILLED, "rank 1 on gpu-1 crashed (SIGSEGV, an invalid memory access in native code)"),
     ],
     ids=["raised", "killed", "exit", "crash"],
 )  # fmt: skip
@@ -301,7 +301,7 @@ PRINTED = 'Traceback (most recent call last):\n  File "/home/ana/train.py", line
         (-4, "", "", " crashed (SIGILL): a package uses instructions that this processor does not have"),
         (
             -11, 'Fatal Python error: Segmentation fault\n\nCurrent thread 0x00007f (most recent call first):\n  File "/v/lib/python3.11/site-packages/x/y.py", line 5 in z\n  File "/home/ana/train.py", line 9 in main\n',
-            "", " crashed (SIGSEGV, a wrong memory access in native code), train.py line 9",
+            "", " crashed (SIGSEGV, an invalid memory access in native code), train.py line 9",
         ),
         (
             -6, "terminate called after throwing an instance of 'std::bad_alloc'\n  what():  std::bad_alloc\n", "",

@@ -66,6 +66,6 @@ def test_damaged_file_is_fetched_once_more(server, tmp_path, monkeypatch, mismat
         downloads.fetch_checkpoint(SOURCE, tmp_path / "last.pt")
         assert (tmp_path / "last.pt").exists()
     else:
-        with pytest.raises(CannotStart, match="arrived wrong twice"):
+        with pytest.raises(CannotStart, match="arrived damaged twice"):
             downloads.fetch_checkpoint(SOURCE, tmp_path / "last.pt")
     assert len(fetched) == 2

@@ -167,7 +167,7 @@ def test_a_shell_does_not_carry_out_the_question(tmp_path: Path) -> None:
 
 
 def test_endless_output_is_cut_off(tmp_path: Path) -> None:
-    with pytest.raises(Unusable, match="prints without end"):
+    with pytest.raises(Unusable, match="prints endlessly"):
         ask(program(tmp_path, "exec yes"), ENV, limit_s=300)
 
 
@@ -205,7 +205,7 @@ def test_missing_package_is_named_with_its_reason(tmp_path: Path) -> None:
     sentences = {
         "/nowhere/python": "The interpreter /nowhere/python does not exist",
         str(tmp_path / "link"): f"does not exist (it leads to {tmp_path}/removed)",
-        str(tmp_path / "plain"): "may not be executed",
+        str(tmp_path / "plain"): "is not executable",
         str(tmp_path / "folder"): "is a folder without bin/python",
         "env/bin/python": "is neither an absolute path nor a name on PATH",
         "~nobodyhere/python": "cannot be looked up",

@@ -136,7 +136,7 @@ def test_a_script_that_runs_again_is_named_at_once_and_as_a_hang_within_a_minute
     assert probed.watch.hang is not None
     assert probed.watch.hang.startswith(
         'The script runs again in every process that it starts, because it has no `if __name__ == "__main__":` '
-        "(train.py line 2: the process joins the process group once more). No rank has made a step for 31 s."
+        "(train.py line 2: the process joins the process group again). No rank has made a step for 31 s."
     )
     finding = probed.watch.judge()[0]
     assert finding.fix.startswith('Add the line `if __name__ == "__main__":` to train.py')

@@ -113,7 +113,7 @@ class AgentProcess:
             try:
                 line = AgentLine.model_validate_json(text)
             except ValidationError:
-                log.warning("the agent of %s sent what cannot be read", self.account.name)
+                log.warning("the agent of %s sent an unreadable message", self.account.name)
                 continue
             if line.status is not None:
                 self.status = line.status

@@ -31,7 +31,7 @@ _CODES = {
     255: "it ended with -1",
 }
 _SIGNALS = {
-    "SIGSEGV": " crashed (SIGSEGV, a wrong memory access in native code)",
+    "SIGSEGV": " crashed (SIGSEGV, an invalid memory access in native code)",
     "SIGBUS": " crashed (SIGBUS); this happens when shared memory (/dev/shm) or the disk of a mapped file is full",
     "SIGILL": " crashed (SIGILL): a package uses instructions that this processor does not have",
     "SIGFPE": " crashed (SIGFPE, a division by zero in native code)",

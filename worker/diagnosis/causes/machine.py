@@ -60,7 +60,7 @@ MEMORY = (
         r"BrokenProcessPool|A process in the process pool was terminated abruptly|TerminatedWorkerError",
         "Use fewer processes in the pool, or let each need less memory: the kernel kills one when memory runs out. "
         "A crash in native code shows its line when the function is called without the pool.",
-        says="a helper process of the script's process pool was ended (killed, or it crashed): {text}{place}",
+        says="a process of the script's process pool was killed or crashed: {text}{place}",
         reason=Reason.KILLED,
     ),
     Cause(

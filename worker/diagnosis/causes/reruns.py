@@ -81,7 +81,7 @@ class Rerun:
     @property
     def _again(self) -> str:
         if self.sign == JOINS:
-            return "the process joins the process group once more"
+            return "the process joins the process group again"
         if self.sign == TRAINS:
             return "the process trains as well"
         if _STARTS_PROCESSES in self.sign:

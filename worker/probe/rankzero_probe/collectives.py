@@ -139,7 +139,7 @@ def _missing_part() -> str | None:
         return f"torch {torch.__version__} has no Flight Recorder that can be asked; 2.8 and newer have"
     for name in ("TORCH_FR_BUFFER_SIZE", "TORCH_NCCL_TRACE_BUFFER_SIZE"):
         if name in os.environ:
-            return f"{name} is 0 in the environment of the run" if os.environ[name].strip() == "0" else None
+            return f"{name} is 0 in the run's environment" if os.environ[name].strip() == "0" else None
     return None
 
 

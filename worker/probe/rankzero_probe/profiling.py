@@ -55,7 +55,7 @@ class Profile:
             if step > self.first - 2:
                 self.fail(f"the rank was already past step {self.first} when the request came; ask again")
             elif time.time() > self.until:
-                self.fail(f"it stood at step {step} and did not come to step {self.first} in time", "timed out")
+                self.fail(f"it was at step {step} and did not reach step {self.first} in time", "timed out")
 
     def give_up(self, why: str) -> None:
         """Stop recording without a trace."""

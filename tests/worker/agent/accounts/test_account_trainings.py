@@ -129,7 +129,7 @@ def test_what_an_account_says_of_others_is_not_believed(
     worker.until((work / "ready").exists)
     if not (work / "told").exists():
         pytest.skip("this kernel keeps processes of one account from each other")
-    worker.until(lambda: "sent what cannot be read" in worker.log.read_text())
+    worker.until(lambda: "sent an unreadable message" in worker.log.read_text())
     loads = worker.server.loads
     worker.until(lambda: worker.server.loads > loads + 1)
     held = worker.server.last_load["held"]
@@ -163,7 +163,7 @@ def test_the_python_that_a_person_names_for_a_preflight_runs_under_their_account
     ("run_as", "sentence"),
     [
         ("nobody-of-this-name", "There is no account nobody-of-this-name on this machine"),
-        ("root", "root is root's account, under which nothing is kept apart"),
+        ("root", "root is root's account, which isolates nothing"),
     ],
 )
 def test_an_account_that_cannot_be_used_is_said_at_once(worker: AccountsWorker, run_as: str, sentence: str) -> None:
