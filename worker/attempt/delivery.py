@@ -77,7 +77,7 @@ MOST_NAMED = 10
 
 
 def not_sent(remaining: Remaining, node: str, folder: object) -> list[Finding]:
-    """The finding on the data that stays on its node because somebody ended the sending; none where all is sent."""
+    """The finding on the data that stays on its node because the sending was ended; none where all is sent."""
     sentences = []
     if unsent_bytes := remaining.total_bytes - remaining.sent_bytes:
         amount = part_of(unsent_bytes, remaining.total_bytes)

@@ -143,7 +143,7 @@ class AttemptUploader:
                 stream.last_at = now
 
     def _conclude(self, stream: _Stream, step: StreamStep, now: float, failure: Exception | None) -> None:
-        """Note how a step ended: a stream that fails by itself has nothing more to send."""
+        """Note how a step ended: a stream that fails alone has nothing more to send."""
         self._waiting.add(stream.name)  # it stays there where the failure is raised
         if not (self._unreadable.judge(stream.name, failure) and step.has_more):
             self._waiting.remove(stream.name)
@@ -188,7 +188,7 @@ class AttemptUploader:
         return StreamStep(self._last_of_stores)
 
     def _last_of_stores(self, step: StreamStep) -> Iterator[Iterable[Outgoing]]:
-        """Compare loggers' files with all that others have got, then wait for nothing."""
+        """Compare loggers' files with all that others got, without waiting."""
         for final in (False, True):
             part = self._stores.step(final=final)
             yield [part]
@@ -269,7 +269,7 @@ class AttemptUploader:
     def _offsets(self, path: str, generation: int) -> FileOffsets:
         """Ask how far the server has a file; of an attempt that no earlier worker sent, it has nothing.
 
-        Else thousands of files took as many requests. The answer to the first bytes tells what it has after all."""
+        Otherwise thousands of files take as many requests. The answer to the first bytes tells what it has."""
         if not self._mirror.is_continued:
             return FileOffsets(offset=0)
         return self._client.file_offsets(self._task, path, generation)

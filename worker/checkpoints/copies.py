@@ -15,13 +15,13 @@ from worker.node.run_files import FileKey, file_key
 
 MayContinue = Callable[[], bool]
 HELD_OPEN = 256
-"""Number of a folder's files opened before the copy begins, so that they can be deleted meanwhile."""
+"""Number of a folder's files opened before the copy begins, so that they can be deleted during it."""
 _PIECE_BYTES = 16 * 1024 * 1024
 _BLOCK, _RECORD = tarfile.BLOCKSIZE, tarfile.RECORDSIZE
 
 
 def copy_file(path: Path, part: Path, key: FileKey, may_continue: MayContinue = lambda: True) -> bool:
-    """Copy the file (as a reflink where the file system can); False if it was written to meanwhile."""
+    """Copy the file (as a reflink where the file system can); False if it was written to during that."""
     source = _open(path)
     try:
         if file_key(os.fstat(source)) != key:

@@ -73,7 +73,7 @@ class Folder:
         return self.path / self.save
 
     def look(self) -> Folder | None:
-        """Read the folder anew; None when it is no checkpoint any more."""
+        """Read the folder again; None when it is no longer a checkpoint."""
         if self.kind is not Kind.FILES:
             return look(self.path, self.ranks.world_size)
         alike = _file_sets(self.path, _entries(self.path), self.ranks.world_size, is_root=bool(self.save))
@@ -459,7 +459,7 @@ def _numbered(name: str) -> tuple[str, int]:
 
 _SHARD = re.compile(r"(?P<stem>.*?)[-_.]?(?P<number>\d{1,6})-of-(?P<count>\d{1,6})(?P<suffix>(?:\.[\w-]+)+)")
 _COUNTED = re.compile(r"(?:epoch|ep|step|iter|iteration|fold|round|phase|stage)s?$", re.IGNORECASE)
-"""`epoch-3-of-10.pt` is whole: what is counted is the training."""
+"""`epoch-3-of-10.pt` is complete: the numbers count the training."""
 _INDEX = re.compile(r".*\.index(?:\.[\w-]+)?\.json")
 """Diffusers puts a variant's name behind `index`."""
 MOST_NAMED = 4

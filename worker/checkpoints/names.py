@@ -190,7 +190,7 @@ class SafetensorsHeader:
 
 
 def read_header(file: BinaryIO) -> SafetensorsHeader | None:
-    """The header at the file's beginning; None where there is none, or none that is whole."""
+    """The header at the file's beginning; None where there is none, or an incomplete one."""
     file.seek(0)
     length = int.from_bytes(file.read(8), "little")
     if file.read(1) != b"{":

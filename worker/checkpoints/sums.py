@@ -69,7 +69,7 @@ def _data_after(file: int, at: int) -> int:
 
 
 def yield_to_others() -> None:
-    """Take only the processor time and the disk that nobody else wants, as far as this system has a way."""
+    """Use only processor time and disk that nobody else wants, as far as this system allows."""
     os.nice(19)
     if sys.platform == "linux":
         with suppress(OSError):

@@ -275,7 +275,7 @@ class BucketUnreachable(Exception):
 def part_digests(path: Path, part_bytes: int, sha256: str, may_continue: MayContinue) -> list[str]:
     """The SHA-256 of each part, computed together with that of the whole file.
 
-    Raises ChecksumMismatch if the whole is not `sha256`, UploadInterrupted."""
+    Raises ChecksumMismatch if the file's is not `sha256`, UploadInterrupted."""
     whole, digests = hashlib.sha256(), []
     with open_regular(path) as file:
         while True:
@@ -347,7 +347,7 @@ class BucketUpload:
         raise BucketUnreachable(f"the bucket answered {answer.status_code} to this node")
 
 
-# Send a checkpoint of an ended attempt again, from its file on this node, because it never arrived whole.
+# Send a checkpoint of an ended attempt again, from its file on this node, because it never arrived complete.
 
 GONE = "It is no longer on its node, or incomplete there."
 CHANGED = "Its file was overwritten since; the newer version was sent instead."

@@ -431,7 +431,7 @@ class _Candidate:
             return self.key.size_bytes
 
     def copy_to(self, target: Path, may_continue: Callable[[], bool]) -> bool:
-        """Copy it; False if it changed meanwhile."""
+        """Copy it; False if it changed during that."""
         if self.folder is not None:
             return copy_folder(self.folder, target, may_continue)
         return copy_file(self.path, target, self.key, may_continue)

@@ -243,7 +243,7 @@ _PROGRESS = re.compile(
     re.IGNORECASE,
 )
 LATE_S = 60.0
-"""A script that goes on for longer after the signal did not end because of it."""
+"""A script that runs longer after the signal did not end because of it."""
 NEXT = (
     "Find out what sent it on node {node} (a scheduler, a time limit, a person), and resume the run: it continues from "
     "its last checkpoint."

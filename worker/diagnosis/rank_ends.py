@@ -218,7 +218,7 @@ def _number_of(name: str | None) -> int:
     return signal.Signals[name].value if name and name in signal.Signals.__members__ else 0
 
 
-# Explain ranks that ended with exit code 0 while the others went on, and so lost their connection. Pure.
+# Explain ranks that ended with exit code 0 while the others continued, and so lost their connection. Pure.
 
 _STEP = re.compile(r"\b(?:global[_ ])?(?:step|iter(?:ation)?)\b\W{0,3}(?P<step>\d+)", re.IGNORECASE)
 _CLOSED = re.compile(r"Sending process (\d+) closing signal")
@@ -301,7 +301,7 @@ class EndFacts:
     """When a rank was first told to end by SIGTERM and handled it; nobody asked us for a stop."""
     ended_at: float | None = None
     rerun: Rerun | None = None
-    """A process started by a rank that ran the script again, if that may be why the ranks did not go on."""
+    """A process started by a rank that ran the script again, if that may be why the ranks did not continue."""
     left_early: tuple[int, ...] = ()
     """Global ranks of this node that ended by themselves with exit code 0 while others failed."""
 

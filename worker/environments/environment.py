@@ -271,7 +271,7 @@ class _Builder:
         return Environment(self._lock.kind, self._name, python, None, f"{self._lock.label}: {note}")
 
     def _ensure(self, name: str, build: Callable[[Path], dict[str, object]], *, is_fixed: bool = False) -> bool:
-        """Make sure that one of its folders is whole, as `folders.ensure` does; returns whether it was built."""
+        """Make sure that one of its folders is complete, as `folders.ensure` does; returns whether it was built."""
 
         def build_locked(folder: Path, descriptor: int) -> dict[str, object]:
             self._descriptors = (descriptor,)

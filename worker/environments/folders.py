@@ -1,4 +1,4 @@
-"""The environments on this node's own disk: built once, renamed into place when whole, verified, removed if unused."""
+"""The environments on this node's own disk: built once, renamed when complete, verified, removed if unused."""
 
 from __future__ import annotations
 
@@ -40,12 +40,12 @@ def file_system(path: Path) -> str:
 
 
 def is_remote(path: Path) -> bool:
-    """Whether the path lies on a network file system."""
+    """Whether the path is on a network file system."""
     return file_system(path) in NETWORK
 
 
 def own_disk(data: Path, name: str = ENVIRONMENTS) -> Path:
-    """Return a folder for what is shared: below the worker's data, or on a local disk if those lie on the network."""
+    """Return a folder for what is shared: below the worker's data, or on a local disk if those are on the network."""
     return (data if not is_remote(data) else LOCAL_DISK / f"rankzero-{os.getuid()}") / name
 
 
@@ -92,7 +92,7 @@ def ensure(
     is_fixed: bool = False,
     clock: Clock = SYSTEM_CLOCK,
 ) -> bool:
-    """Make sure that the environment `name` is whole, building it if necessary; returns whether it was built.
+    """Make sure that the environment `name` is complete, building it if necessary; returns whether it was built.
 
     From then on the attempt in this directory, below the worker's `data`, uses it, and no cleaning removes it.
     One that has changed since it was built, as `damage` says, is built again, unless a run uses it. One that cannot be
@@ -138,7 +138,7 @@ def mark_of(target: Path) -> dict[str, object]:
 
 
 def damaged(target: Path) -> str:
-    """Return what an environment lacks of what was installed, in a few words; empty for a whole one."""
+    """Return what an environment lacks of what was installed, in a few words; empty for a complete one."""
     mark = mark_of(target)
     if not mark:
         return "it is incomplete"
@@ -192,7 +192,7 @@ def is_short(root: Path) -> bool:
 
 
 def environments(root: Path) -> list[Path]:
-    """Return the folders of whole environments."""
+    """Return the folders of complete environments."""
     return [path for path in root.glob("*") if path.is_dir() and (path / MARK_FILE).exists() and "." not in path.name]
 
 

@@ -134,7 +134,7 @@ class WheelFetcher:
         self._busy = threading.Lock()
 
     def fetch(self, wheels: Sequence[WheelFile]) -> None:
-        """Begin to fetch the wheels; those asked for again meanwhile are brought twice, which harms nobody."""
+        """Begin to fetch the wheels; those asked for again are fetched twice, which does no harm."""
         if wheels:
             self._background(lambda: self._fetch_all(wheels))
 

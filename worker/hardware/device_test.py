@@ -52,7 +52,7 @@ def tell(part: str, test: Callable[[], tuple[bool, str, float | None]]) -> None:
 
 
 def products(torch: Any, device: Any, seconds: float) -> tuple[bool, str, float | None]:
-    """Multiply matrices of small whole numbers again and again; every product is exact, so that all are known."""
+    """Multiply matrices of small whole numbers again and again; every product is exact and known."""
     cases = list(known_products(torch, device))
     count, wrong, until = 0, 0, time.monotonic() + seconds
     while count < len(cases) or time.monotonic() < until:

@@ -157,7 +157,7 @@ class Gpus:
 
 ALL_LINKS = 0xFFFFFFFF
 FAULTS = frozenset({"throttle_reasons", "ecc_uncorrected_errors"})
-"""The levels from which faults are told."""
+"""The levels from which faults are reported."""
 THROTTLING = {
     "nvmlClocksEventReasonSwThermalSlowdown": "slowed down by its temperature",
     "nvmlClocksThrottleReasonHwThermalSlowdown": "slowed down by its temperature (hardware)",

@@ -38,7 +38,7 @@ class Counters:
         self._last: dict[str, tuple[float, float]] = {}
 
     def rates(self, at: float, counters: Mapping[str, float]) -> dict[str, float]:
-        """Growth per second since the last call by name; none for a new counter, or one that began anew."""
+        """Growth per second since the last call by name; none for a new or restarted counter."""
         rates = {}
         for name, value in counters.items():
             last_at, last = self._last.get(name, (at, value))
@@ -48,7 +48,7 @@ class Counters:
         return rates
 
     def growth(self, name: str, value: float) -> float:
-        """Growth since the last call; 0 for a new counter, or one that began anew."""
+        """Growth since the last call; 0 for a new or restarted counter."""
         _, last = self._last.get(name, (0.0, value))
         self._last[name] = (0.0, value)
         return max(0.0, value - last)

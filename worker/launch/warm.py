@@ -272,7 +272,7 @@ class WarmProcess:
         self._connection.settimeout(ANSWER_LIMIT_S)
 
     def _import_problem(self) -> str:
-        """Why it ended before torch was imported; nothing where somebody killed it, which can go well another time."""
+        """Why it ended before torch was imported; nothing where it was killed: the next one may succeed."""
         with suppress(subprocess.TimeoutExpired):
             self._process.wait(ANSWER_LIMIT_S)
         was_killed = self._process.returncode in (-signal.SIGKILL, -signal.SIGTERM)

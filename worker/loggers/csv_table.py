@@ -17,7 +17,7 @@ NAMES = frozenset(
 MAX_LINE_BYTES = 64 * 1024
 MAX_COLUMNS = 200
 STEPS = ("global_step", "step", "iteration", "iter", "epoch")
-"""Columns that say where a row stands, the first of them that there is."""
+"""Columns that give a row's place; the first that exists counts."""
 NO_VALUES = frozenset({*STEPS, "time", "timestamp", "wall_time"})
 
 

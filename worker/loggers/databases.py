@@ -16,7 +16,7 @@ SUFFIXES = (".db", ".sqlite", ".sqlite3")
 
 @contextmanager
 def reading(file: Path, timeout_s: float = 5.0) -> Iterator[sqlite3.Connection]:
-    """Open a database, whose columns are read by name; `timeout_s` is how long to wait while somebody writes.
+    """Open a database, whose columns are read by name; `timeout_s` is how long to wait for a writer.
 
     Raises sqlite3.Error, also where SQLite quotes a damaged schema in an error that Python cannot decode."""
     _check_regular(file)

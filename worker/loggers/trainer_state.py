@@ -1,4 +1,4 @@
-"""Transformers' `trainer_state.json` as a store that grows: the Trainer writes its whole history at each checkpoint."""
+"""Transformers' `trainer_state.json` as a store that grows: the Trainer writes its full history at each checkpoint."""
 
 from __future__ import annotations
 
@@ -118,7 +118,7 @@ def points(entry: Entry, wall: float) -> Iterator[LoggedPoint]:
 
 
 def _parsed(file: Path, written_at: float, size: int) -> WrittenState | None:
-    """Read a file; None if it is no state, or not whole. Raises ValueError for one that will never be readable."""
+    """Read a file; None if it is no state, or incomplete. Raises ValueError for one that will never be readable."""
     if size > MOST_BYTES:
         raise ValueError(f"{file.name} has {size:,} bytes, at most {MOST_BYTES:,} are read")
     try:

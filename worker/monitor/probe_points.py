@@ -1,4 +1,4 @@
-"""The probe's files as point sources: times, memory and phases of each rank, and rates of the whole run."""
+"""The probe's files as point sources: times, memory and phases of each rank, and rates of the run."""
 
 from __future__ import annotations
 

@@ -21,7 +21,7 @@ def read_rerun(folder: Path) -> Rerun | None:
 
 
 def rerun_in_outputs(outputs: Mapping[int, str]) -> Rerun | None:
-    """Return the first certain rerun of which a traceback stands in the ranks' outputs, where nothing was noted."""
+    """Return the first certain rerun with a traceback in the ranks' outputs, where nothing was noted."""
     candidates = [reruns.find_rerun(text, rank) for rank, text in sorted(outputs.items())]
     return reruns.first([rerun for rerun in candidates if rerun is not None])
 

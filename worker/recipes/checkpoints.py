@@ -1,4 +1,4 @@
-"""Checkpoints that are whole or absent, and the random states in them: a run goes on bit for bit."""
+"""Checkpoints that are complete or absent, and their random states: a run continues bit for bit."""
 
 import os
 import random
@@ -12,7 +12,7 @@ import torch
 def save_checkpoint(state: dict[str, Any], folder: Path, keep_last: int, is_best: bool = False) -> Path:
     """Save as `best.pt`, or as `step_00000120.pt` and delete all of these but the last `keep_last` (0: none).
 
-    The path is at every moment absent, the old file whole, or the new file whole. The best checkpoint is a
+    The path is always absent, the complete old file, or the complete new file. The best checkpoint is a
     file of its own, because the file of its step will be deleted.
     """
     path = folder / ("best.pt" if is_best else f"step_{state['step']:08d}.pt")

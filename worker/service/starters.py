@@ -43,7 +43,7 @@ class Systemd:
         self.unit = f"rankzero-worker{''.join(c if c.isalnum() or c in '-_.' else '_' for c in suffix)}.service"
 
     def is_usable(self) -> bool:
-        """Whether the user has a systemd that goes on after the last logout; asks for that where it is not so."""
+        """Whether the user has a systemd that continues after the last logout; requests that otherwise."""
         if not self._answers("show", "-p", "Version"):
             return False
         if self._lingers():
@@ -56,7 +56,7 @@ class Systemd:
         return self._path().exists()
 
     def start(self) -> None:
-        """Write the unit and start it, anew if it runs. Raises OSError where systemd refuses."""
+        """Write the unit and start or restart it. Raises OSError where systemd refuses."""
         self._path().parent.mkdir(parents=True, exist_ok=True)
         command = [str(self._home.current / "bin/python"), "-P", "-m", PROGRAM, "run", str(self._home.path)]
         write(self._path(), user_unit(command, os.uname().nodename))
@@ -67,7 +67,7 @@ class Systemd:
                 raise OSError(f"systemctl --user {' '.join(arguments)} failed: {error_text}")
 
     def stop(self) -> None:
-        """Stop the worker and remove the unit; trainings go on."""
+        """Stop the worker and remove the unit; trainings continue."""
         if self.is_installed():
             _ask("systemctl", "--user", "disable", "-q", "--now", self.unit)
             self._path().unlink(missing_ok=True)
@@ -107,7 +107,7 @@ class Detached:
         return is_locked(self._lock) or self.is_in_crontab()
 
     def start(self) -> None:
-        """Start the process; where it runs already, let it start the worker anew."""
+        """Start the process; where it runs already, let it restart the worker."""
         self._set_crontab(is_listed=True)
         if is_locked(self._lock) and self._home.worker_runs():
             end_worker(self._home)
@@ -120,7 +120,7 @@ class Detached:
             )
 
     def stop(self) -> None:
-        """End the process and with it the worker, and forget them; trainings go on."""
+        """End the process and with it the worker, and forget them; trainings continue."""
         self._set_crontab(is_listed=False)
         self._end_keeper()
 
@@ -190,7 +190,7 @@ def keep(home: Home) -> None:
 
 
 def end_worker(home: Home) -> None:
-    """End the worker; trainings go on."""
+    """End the worker; trainings continue."""
     begins, data = [PROGRAM, "run", str(home.path)], ("--data", str(home.data))
     end_all(lambda words: words[-3:] == begins or ({"cli.main", "worker"} < set(words) and data in pairwise(words)))
 

@@ -225,7 +225,7 @@ class Client:
     ) -> None:
         """Report that all bytes arrived (or were renamed into the adopt directory); the server verifies the SHA-256.
 
-        Returns only once the server has said that this very checkpoint is whole. `parts`: the SHA-256 of each part
+        Returns only once the server has confirmed this very checkpoint as complete. `parts`: the SHA-256 of each part
         that was uploaded to a bucket."""
         path = f"/api/worker/checkpoints/{checkpoint_id}/complete"
         content = json.dumps({"adopted": adopted} | ({"parts": list(parts)} if parts is not None else {}))

@@ -109,7 +109,7 @@ def raise_unless_ours(response: httpx2.Response) -> None:
 
 
 def require(identity: Mapping[str, object], answer: Mapping[str, Any], path: str) -> None:
-    """Raise RequestFailed unless the answer is about what was sent: else nobody knows whether that was stored."""
+    """Raise RequestFailed unless the answer is about what was sent: otherwise it may not be stored."""
     if other := [name for name, value in identity.items() if answer.get(name) != value]:
         raise RequestFailed(f"{path}: the answer has another {other[0]}, so it did not come from the server")
 

@@ -92,7 +92,7 @@ class Outbox(Outgoing):
             raise self._failure
 
     def _in_turn(self, going_on: Sequence[Outgoing]) -> Iterator[Outgoing]:
-        """Yield the parts that go on, then others while there is room; the next group follows once all have ended."""
+        """Yield the parts that continue, then others while there is room; the next group follows once all end."""
         yield from going_on
         while self._room_bytes > 0 and self._failure is None:
             if (part := next(self._group, None)) is not None:

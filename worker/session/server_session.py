@@ -32,7 +32,7 @@ class SessionOwner(ABC):
     """The program that a session belongs to. Its methods are called by the session's two threads."""
 
     fatal: str | None = None
-    """Why the program cannot go on, in a sentence."""
+    """Why the program cannot continue, in a sentence."""
 
     @abstractmethod
     def facts(self) -> NodeFacts:

@@ -29,7 +29,7 @@ PIECE_BYTES = 1024 * 1024
 TRIES = 4
 TIMEOUT = httpx2.Timeout(60.0, connect=10.0)
 SSH = "ssh -o BatchMode=yes -o ConnectTimeout=10"
-"""It asks nobody: a worker has no terminal."""
+"""It asks no questions: a worker has no terminal."""
 BAD_ARCHIVES = (tarfile.TarError, zipfile.BadZipFile, zlib.error, lzma.LZMAError, EOFError, ValueError, RuntimeError)
 """What unpacking raises for damaged and encrypted archives."""
 Progress = Callable[[int, int | None], None]
@@ -139,7 +139,7 @@ def _http() -> httpx2.Client:
 
 
 def _download(source: Source, target: Path, is_stopped: IsStopped, progress: Progress, clock: Clock) -> None:
-    """Download a file; where it breaks off, it goes on. Raises CannotBring, Stopped."""
+    """Download a file; a broken download resumes. Raises CannotBring, Stopped."""
     version_headers = dict[str, str]()
     for count in range(TRIES):
         try:
@@ -224,7 +224,7 @@ def _rsync(
     measured_at = clock.now()
 
     def is_stopped_meanwhile() -> bool:
-        """Whether the attempt was stopped; reports each second how much lies on the disk: rsync says too little."""
+        """Whether the attempt was stopped; reports each second how much is on the disk: rsync says too little."""
         nonlocal measured_at
         if clock.now() - measured_at >= 1:
             progress(_bytes_below(arriving), None)

@@ -32,7 +32,7 @@ from worker.staging.data_source import CannotBring
 log = logging.getLogger(__name__)
 REPORT_EVERY_S = 1.0
 DATA_FOLDER = "data"
-"""In each staged folder: the file or folder that was brought, and nothing else."""
+"""In each staged folder: only the file or folder that was staged."""
 MANIFEST_FILE = "files.json"
 """In each staged folder: the sizes of its files."""
 
@@ -88,7 +88,7 @@ class DataStager:
         return path, note
 
     def _brought(self, name: str, source: Source) -> tuple[Path, str, str]:
-        """Return where the data lies, how it came there, and its digest."""
+        """Return where the data is, how it got there, and its digest."""
         data_dir = self._node.data_dir
         root = folders.prepared(folders.own_disk(data_dir, folders.STAGED))
         log_file, env = self._folder / "worker" / "data.log", training_environment(os.environ)
@@ -144,7 +144,7 @@ class DataStager:
 
 
 def damage(target: Path) -> str:
-    """Return which file of staged data is missing or was cut, in a few words; empty where it is whole."""
+    """Return which file of staged data is missing or was cut, in a few words; empty if complete."""
     if not folders.mark_of(target):
         return "it is incomplete"
     data = next((target / DATA_FOLDER).glob("*"), target)

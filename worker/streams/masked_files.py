@@ -24,7 +24,7 @@ class MaskedFile:
         self._mask, self._events = mask, MaskedEvents(mask, start) if has_events else None
 
     def read(self, descriptor: int, offset: int, size: int, *, final: bool) -> bytes:
-        """Up to `size` bytes at `offset`; fewer, or none, while the writer may go on. Raises OSError.
+        """Up to `size` bytes at `offset`; fewer, or none, while the writer may continue. Raises OSError.
 
         `final`: the writer has ended."""
         if not self._mask:
@@ -35,7 +35,7 @@ class MaskedFile:
 
 
 def masked_bytes(descriptor: int, offset: int, size: int, mask: ValueMask, *, final: bool) -> bytes:
-    """Bytes of a file as they are when the whole of it is masked. Raises OSError."""
+    """Bytes of a file as they are when all of it is masked. Raises OSError."""
     margin = mask.longest - 1
     begin = max(0, offset - margin)
     length = offset - begin + size + margin

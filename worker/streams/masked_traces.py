@@ -1,4 +1,4 @@
-"""Mask the values of secrets in packed traces, each as a whole before it is sent."""
+"""Mask the values of secrets in packed traces, each completely before it is sent."""
 
 from __future__ import annotations
 

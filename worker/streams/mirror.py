@@ -357,7 +357,7 @@ class FileMirror:
         }
         try:
             write_whole(self._state_file, json.dumps(states))
-        except OSError as error:  # a full disk: mirroring goes on, and frees nothing by stopping
+        except OSError as error:  # a full disk: mirroring continues, since stopping frees nothing
             log.warning("%s could not be written: %s", self._state_file, error.strerror)
 
 

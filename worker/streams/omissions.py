@@ -229,7 +229,7 @@ class Unreadable:
         return False
 
     def findings(self) -> list[Finding]:
-        """Return one finding for all that cannot be read now."""
+        """Return one finding for everything unreadable now."""
         if not self._failures:
             return []
         sentences = [

@@ -282,7 +282,7 @@ class PrintedLines:
 MAX_LINE_BYTES = 64 * 1024
 """A longer line is skipped: no script prints its loss in one."""
 DOT, LEAST_DOTS = b".", 3
-"""A script that prints a dot a batch goes on in the same line with what it logs; the dots are no part of that."""
+"""A script that prints a dot a batch logs in the same line after the dots, which do not count."""
 MAX_READ_BYTES = 4096
 """A longer line is not parsed: it is a dump of something."""
 MAX_TAGS = 200

@@ -67,7 +67,7 @@ class Daemon:
         """Labels of attempts that the server does not know and a person asked to end."""
         self._lock = threading.Lock()
         self._backoff = Backoff()
-        """Pauses while the server cannot be reached at all."""
+        """Pauses while the server cannot be reached."""
         self._backoffs: dict[tuple[str, TaskKey], Backoff] = {}
         """Pauses for single activities of an attempt that fail."""
         self._has_more = False
@@ -171,7 +171,7 @@ class Daemon:
             self._send_again(resend, adoption, may_continue)
 
     def _may_send_copies(self, attempt: LocalAttempt, may_continue: MayContinue) -> bool:
-        """Whether an attempt's copies may go on: those of an ended one let those of one that trains pass."""
+        """Whether an attempt's copies may continue: those of an ended one yield to those of one that trains."""
         if not may_continue() or (attempt.is_over and attempt.checkpoints is None):
             return False
         return not (attempt.is_over and any(not one.is_over and _has_copies(one) for one in self.attempts))

@@ -116,7 +116,7 @@ class Trainings:
         self._wake.set()
 
     def close(self, limit_s: float) -> None:
-        """End the loops; what trains goes on. Waits for the current step, but not longer than that."""
+        """End the loops; trainings continue. Waits for the current step, but not longer than that."""
         self._closed.set()
         self._supervisors.close()
         self._wake.set()

@@ -1,7 +1,7 @@
 """The agent of one account: does under it what a worker does for attempts, with their own tokens and no other.
 
 Run as `python -P -m worker.agent.accounts.agent --data DIR`, DIR being that of the worker. It reads orders on its
-standard input and ends with it; its trainings go on."""
+standard input and ends with it; its trainings continue."""
 
 from __future__ import annotations
 

@@ -74,7 +74,7 @@ class AgentProcess:
             self._condition.notify()
 
     def close(self) -> None:
-        """Let it end; its trainings go on."""
+        """Let it end; its trainings continue."""
         with self._condition:
             self._is_closed = True
             self._condition.notify()

@@ -161,7 +161,7 @@ class AccountTrainings:
             agent.order(Order(number=0, shut_down_within_s=grace_s, cause=cause))
 
     def close(self, limit_s: float) -> None:
-        """End the agents and the loops; what trains goes on. Waits for the current step, but not longer than that."""
+        """End the agents and the loops; trainings continue. Waits for the current step, but not longer than that."""
         with self._lock:
             self._is_closed = True
             agents = self._running()

@@ -1,4 +1,4 @@
-"""Writers of event files: they flush twice a second, because the files are read meanwhile, and name their scalars."""
+"""Writers of event files: they flush twice a second, because the files are being read, and name their scalars."""
 
 from __future__ import annotations
 

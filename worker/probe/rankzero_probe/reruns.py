@@ -89,7 +89,7 @@ def _note_failure(error: BaseException) -> None:
 
 
 def _note_stack(stack: list[Place], sign: str) -> bool:
-    """Note where the script stands, and the module that it is just importing, if any; whether it is in there at all."""
+    """Note the script's place, and the module that it is just importing, if any; whether it is in there."""
     script: Place | None = None
     module: Place | None = None
     for place in stack:

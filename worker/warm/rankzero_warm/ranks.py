@@ -163,7 +163,7 @@ def _reset_signals(env: Mapping[str, str]) -> None:
 
 
 def _renew() -> None:
-    """Draw anew what every Python draws from the system at its start, so that ranks do not share it."""
+    """Draw again what every Python draws from the system at its start, so that ranks do not share it."""
     multiprocessing = sys.modules.get("multiprocessing.process")
     if multiprocessing is not None:
         multiprocessing.current_process().authkey = os.urandom(32)
