@@ -49,7 +49,7 @@ class SystemClock(Clock):
         return time.time()
 
     def wait(self, until: float, woken: threading.Event | None = None) -> bool:
-        """Block this thread meanwhile."""
+        """Block this thread until then."""
         left_s = min(max(0.0, until - time.monotonic()), threading.TIMEOUT_MAX)
         if woken is not None:
             return woken.wait(left_s)

@@ -131,7 +131,7 @@ class Stall:
 
 
 def judge(records: Records, *, is_stalled: bool) -> CollectivesVerdict | None:
-    """Return where the ranks left their common path; None while they may well go on, or where nothing says."""
+    """Return where the ranks left their common path; None while they may well continue, or if unknown."""
     stalls = [stall for group, ranks in _groups(records).items() if (stall := _first_stall(group, ranks, records))]
     for stall in sorted(stalls, key=lambda stall: min(call.called_at for call in stall.calls.values())):
         if len({_signature(call) for call in stall.calls.values()}) > 1:
@@ -302,7 +302,7 @@ def rank_list(ranks: Iterable[int]) -> str:
 
 
 def call_name(call: Collective) -> str:
-    """`all_reduce #1843`, and its group where that is not the whole world."""
+    """`all_reduce #1843`, and its group unless that is the world."""
     if call.description == DEFAULT_GROUP:
         return f"{call.operation} #{call.sequence}"
     name = call.description if call.description not in ("", "undefined") else call.group

@@ -27,7 +27,7 @@ class ImportRequest(BaseModel):
     source: Annotated[Argument, Field(min_length=1, max_length=4096)]
     """The machine and path it was read from; a changed run is recognised by it."""
     digest: Annotated[str, Field(pattern=r"^[0-9a-f]{64}$")]
-    """SHA-256 of all that was read; an unchanged run is recognised by it."""
+    """SHA-256 of everything read, by which an unchanged run is recognised."""
     name: Annotated[Label, Field(min_length=1)]
     project: Annotated[Label, Field(min_length=1), Reference(Named.PROJECT, Action.LAUNCH)] = "default"
     state: Literal["succeeded", "failed", "stopped"]

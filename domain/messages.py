@@ -300,7 +300,7 @@ class Stacks(BaseModel):
 Point = tuple[Integer, Annotated[float, Field(allow_inf_nan=True)], Annotated[float, Field(allow_inf_nan=False)]]
 """(step, value, wall time in seconds since the epoch): only the value may be NaN or infinite."""
 MAX_SERIES = 10_000
-"""Maximum number of names of series of one attempt and kind of source; further ones are left out and told."""
+"""Maximum number of names of series of one attempt and kind of source; the rest are left out and reported."""
 PointKind = Literal["events", "printed", "probe", "hardware"]
 """Where points come from; one tag of two of them is two series."""
 PointChoice = Literal[PointKind, "all"]
@@ -421,7 +421,7 @@ class NodeLoad(BaseModel):
     faults: Annotated[list[DeviceFault], Field(max_length=100)] = []
     """Those of the last minutes; each is sent many times."""
     leaving: bool = False
-    """The last sample of a worker that somebody stops: its silence is no fault of the machine."""
+    """The last sample of a stopped worker: its silence is no fault of the machine."""
     warm_start: str = ""
     """Whether torch is imported ahead of the next launch and with how much memory, or why not."""
     notice: str | None = None

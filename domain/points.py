@@ -68,7 +68,7 @@ class PackedBatch(BatchHead):
     """A `PointBatch` as it travels: a line of JSON, and behind it the columns of all its points."""
 
     counts: dict[str, Count]
-    """The number of points of each series, in the order in which they stand in the columns."""
+    """The number of points of each series, in the order of the columns."""
     columns: bytes = b""
 
     @field_validator("columns")

@@ -1,4 +1,4 @@
-"""What follows a failure: another attempt or none, and the checkpoint that it goes on from. Pure."""
+"""What follows a failure: another attempt or none, and the checkpoint it continues from. Pure."""
 
 from __future__ import annotations
 
@@ -132,7 +132,7 @@ def is_left_behind(
     return any(number >= attempt and rollback.leaves(step, written_at) for number, rollback in rollbacks)
 
 
-# The checkpoint that a run goes on from: the newest, but no part of one, and none where its parts are not clear.
+# The checkpoint that a run continues from: the newest, but no part of one, and none where its parts are not clear.
 # Of those that several ranks write at one moment, each its own, rank 0's.
 
 SAME_MOMENT_S = 5.0

@@ -65,7 +65,7 @@ class Trial:
 class StudyAction:
     """The next thing to do: launch a trial, do something with the trial `number`, or end the study.
 
-    At a rung of a sweep, a trial passes or is pruned; a pruned one is promoted when it is among the best after all."""
+    At a rung of a sweep, a trial passes or is pruned; a pruned one is promoted if it rejoins the best."""
 
     kind: Literal["launch", "stop", "settle", "pass", "prune", "promote", "end"]
     number: int = 0
@@ -77,7 +77,7 @@ class StudyAction:
 
 
 def state_of(ended_at: float | None, stop_requested_at: float | None, has_result: bool) -> StudyState:
-    """Return the state of a study, which failed if it ended by itself without a result."""
+    """Return the state of a study; it failed if it ended on its own without a result."""
     if ended_at is None:
         return "running" if stop_requested_at is None else "stopping"
     if stop_requested_at is not None:

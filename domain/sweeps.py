@@ -1,4 +1,4 @@
-"""Sweeps: the parameters they vary, their plan, and which trial begins, goes on or ends next. Pure."""
+"""Sweeps: the parameters they vary, their plan, and which trial begins, continues or ends next. Pure."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ Number = int | Annotated[float, Field(allow_inf_nan=False)]
 
 
 class SweptParameter(BaseModel):
-    """Either a list of values, or a range whose ends count; of whole numbers where both ends are whole."""
+    """Either a list of values, or a range whose ends count; of integers where both ends are integers."""
 
     model_config = ConfigDict(frozen=True, extra="forbid")
 
@@ -57,7 +57,7 @@ class SweptParameter(BaseModel):
 
     @property
     def is_whole(self) -> bool:
-        """Whether a range has only whole numbers."""
+        """Whether a range has only integers."""
         return isinstance(self.low, int) and isinstance(self.high, int)
 
     @property
@@ -272,7 +272,7 @@ def _at_rung(trials: Sequence[Trial], rung: int) -> dict[int, float | None]:
 
 
 def _begins(plan: SweepPlan, trials: Sequence[Trial], live: Sequence[Trial]) -> list[StudyAction]:
-    """Let a pruned trial go on or launch another one while there is room; end after the last."""
+    """Let a pruned trial continue or launch another one while there is room; end after the last."""
     if not _has_room(plan, live):
         return []
     if (promoted := _promotable(plan, trials)) is not None:
@@ -325,16 +325,16 @@ def best_trial(plan: SweepPlan, trials: Sequence[Trial]) -> Trial | None:
     return best(succeeded or finite, key=lambda one: one.value or 0.0, default=None)
 
 
-# Early stopping: which trials go on at a rung, by successive halving (ASHA) or by the median rule. Pure.
+# Early stopping: which trials continue at a rung, by successive halving (ASHA) or by the median rule. Pure.
 
 FEWEST_FOR_MEDIAN = 5
 """Other trials at a rung before their median counts."""
 
 
 def passes(plan: SweepPlan, values: Mapping[int, float | None], number: int) -> bool:
-    """Decide whether the trial `number` goes on, from the values at its rung by trial.
+    """Decide whether the trial `number` continues, from the values at its rung by trial.
 
-    None stands for a value that is not finite, which never goes on. The best trial at a rung always does."""
+    None means a value that is not finite, which never continues. The best trial at a rung always does."""
     value = values[number]
     if value is None:
         return False
@@ -374,7 +374,7 @@ def hidden_in_words(count: int) -> str | None:
 
 
 def _bar(plan: SweepPlan, values: Mapping[int, float | None], number: int) -> float | None:
-    """Return the worst value that goes on; None where any does."""
+    """Return the worst value that continues; None where any does."""
     worst = inf if plan.goal == "min" else -inf
     finite = {trial: worst if value is None else value for trial, value in values.items()}
     if plan.early_stop == "median":

@@ -74,7 +74,7 @@ def _link(url: str, run_id: str | None, rule: str) -> str:
 # When an event is sent, gathered with others, sent again or given up. Pure.
 
 GATHER_S = 60.0
-"""After a message, further events of the same rule wait so long and are sent in one."""
+"""After a message, more events of the same rule wait so long and are sent in one."""
 FIRST_PAUSE_S = 10.0
 LONGEST_PAUSE_S = 3600.0
 GIVE_UP_S = 24 * 3600.0

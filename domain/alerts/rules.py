@@ -111,7 +111,7 @@ class Act(StrEnum):
     END = "end"
     """The run is stopped."""
     ROLLBACK = "rollback"
-    """The run goes on from its last checkpoint before, with a lower learning rate."""
+    """The run continues from its last checkpoint before, with a lower learning rate."""
 
 
 HAVE_A_STEP = frozenset({Trigger.SPIKE, Trigger.LOSS_NAN})

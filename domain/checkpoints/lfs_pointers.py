@@ -1,4 +1,4 @@
-"""Git LFS pointers: small texts that stand in place of large files until `git lfs pull` fetches them. Pure."""
+"""Git LFS pointers: small texts in place of large files until `git lfs pull` fetches them. Pure."""
 
 from __future__ import annotations
 

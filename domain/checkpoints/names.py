@@ -22,7 +22,7 @@ class PartName:
     words: tuple[str, ...]
     """The words of its last component, in small letters."""
     numbers: tuple[str, ...]
-    """The whole numbers in its last component, as they are written: `000120`."""
+    """The integers in its last component, as they are written: `000120`."""
 
     @property
     def save(self) -> str:

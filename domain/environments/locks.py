@@ -57,7 +57,7 @@ class Contents:
     unpinned: tuple[str, ...] = ()
     """Requirements without a version."""
     trouble: str = ""
-    """Why nothing can be installed from it as it stands, as a sentence with the line."""
+    """Why nothing can be installed from it as it is, as a sentence with the line."""
     from_git: tuple[str, ...] = ()
     """Packages that each node would fetch from a repository, with their lines."""
 

@@ -1,4 +1,4 @@
-"""The lines of a requirements file: what each names, and why one cannot be installed as it stands. Pure."""
+"""The lines of a requirements file: what each names, and why one cannot be installed as it is. Pure."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ Read = Callable[[str], str | None]
 
 @dataclass(frozen=True)
 class RequirementLine:
-    """One line without its comment, and where it stands; a backslash joins lines."""
+    """One line without its comment, and its place; a backslash joins lines."""
 
     file: str
     number: int
@@ -81,7 +81,7 @@ def requirement_in(line: RequirementLine) -> Requirement | None:
 
 
 def trouble_in(lines: Sequence[RequirementLine]) -> str:
-    """Return why requirements cannot be installed as they stand, with the line and what to write; empty if they can."""
+    """Return why requirements cannot be installed as they are, with the line and what to write; empty if they can."""
     has_index = any(_INDEX.match(line.text) for line in lines)
     troubles = (_trouble(line, has_index) for line in lines if not line.is_constraint)
     return next((trouble for trouble in troubles if trouble), "")

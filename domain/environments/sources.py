@@ -1,4 +1,4 @@
-"""Where the data of a run is brought from: an address, a bucket, a path of the node, or a folder behind ssh. Pure."""
+"""Where the data of a run comes from: an address, a bucket, a path of the node, or a folder behind ssh. Pure."""
 
 from __future__ import annotations
 

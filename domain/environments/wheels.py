@@ -15,11 +15,11 @@ from domain.network.ip_addresses import is_of_another_machine
 
 Sha256 = Annotated[str, Field(pattern=r"^[0-9a-f]{64}$")]
 OFFERED_S = 60.0
-"""A node that was asked for a wheel and has not brought it by then is not waited for alone."""
+"""A node that was asked for a wheel and has not sent it by then is not waited for alone."""
 MOST_WANTED = 10_000
 """Further wheels are hopeless: trainings under accounts ask with the tokens of their attempts, and for anything."""
 FORGOTTEN_S = 60.0
-"""A wheel that nobody has asked for so long is no longer wanted."""
+"""A wheel not asked for in this time is no longer wanted."""
 _NUMERIC = re.compile(r"(0x[0-9a-f]*|[0-9]+)(\.(0x[0-9a-f]*|[0-9]+)){0,3}")
 """Also ways to write an IPv4 address that only resolvers read (127.1, 0x7f000001): none of them is fetched."""
 _FILE = re.compile(r"[A-Za-z0-9_.+!-]{1,250}\.(whl|tar\.gz|zip)")
@@ -74,7 +74,7 @@ class WantedWheels(BaseModel):
 
 
 class WheelAnswer(BaseModel):
-    """How it stands with the wheels that a node waits for, by their SHA-256."""
+    """The state of the wheels that a node waits for, by their SHA-256."""
 
     there: list[str] = []
     hopeless: list[str] = []

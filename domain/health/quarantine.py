@@ -16,7 +16,7 @@ STRIKES = 2
 REMEMBERED_S = 7 * 86_400.0
 """Older strikes do not count."""
 NODE = ""
-"""Stands for a whole node where the id of a device is expected."""
+"""Means the entire node where the id of a device is expected."""
 
 
 class IncidentKind(StrEnum):
@@ -31,7 +31,7 @@ class IncidentKind(StrEnum):
     MEMORY = "memory errors"
     """The memory had errors that were not corrected; `number` of them."""
     THROTTLED = "throttled"
-    """The clocks were lowered for a reason that nobody wants."""
+    """The clocks were lowered for an unwanted reason."""
     PREFLIGHT = "preflight"
     """It failed a check before a start."""
     SLOW = "slow rank"

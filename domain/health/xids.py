@@ -35,7 +35,7 @@ CONTAINED = {
 
 
 def is_hardware(xid: int) -> bool:
-    """Whether the hardware is at fault and will not recover by itself."""
+    """Whether the hardware is at fault and will not recover on its own."""
     return xid in HARDWARE
 
 

@@ -22,7 +22,7 @@ _BARE_OPTION = re.compile(r"--?[A-Za-z][\w.-]*")
 
 @dataclass(frozen=True)
 class LaunchPlan:
-    """A command, the variables set for it (not the whole environment), and its working directory."""
+    """A command, the variables set for it (not the full environment), and its working directory."""
 
     argv: tuple[str, ...]
     env: Mapping[str, str]
@@ -263,7 +263,7 @@ def batch_size(args: Sequence[str]) -> int | None:
 
 
 def _count(args: Sequence[str], names: Collection[str]) -> int | None:
-    """Return the last whole number above 0 that one of the options has: the last one wins in a script."""
+    """Return the last integer above 0 that one of the options has: the last one wins in a script."""
     values = [value for name, text in _options(args) if name in names and (value := _whole(text))]
     return values[-1] if values else None
 

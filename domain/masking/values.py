@@ -25,7 +25,7 @@ class ValueMask:
     """Replaces each byte of the values by `*`, and of the common ways to write them: JSON, repr, URLs, shells, base64,
     hexadecimal.
 
-    The lines of a value are masked each by itself, and so are a URL's password and what a JSON document names like a
+    Each line of a value is masked by itself, and so are a URL's password and what a JSON document names like a
     secret. What is cut off is masked where half of a line is left."""
 
     def __init__(self, values: Iterable[str] = ()) -> None:

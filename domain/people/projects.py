@@ -1,4 +1,4 @@
-"""Projects that somebody names: what to say of one that nothing else names, since it may be mistyped."""
+"""Projects that somebody names: the doubt about one that nothing else names, since it may be mistyped."""
 
 from __future__ import annotations
 

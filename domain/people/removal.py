@@ -1,4 +1,4 @@
-"""The fate of a removed person's live runs: they go on, are stopped, or become another person's."""
+"""The fate of a removed person's live runs: they continue, are stopped, or become another person's."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from typing import Literal, NamedTuple, cast, get_args
 from domain.requests.errors import InvalidRequest
 
 Fate = Literal["keep", "stop", "give"]
-"""keep: the runs go on to their end, and stay the removed person's."""
+"""keep: the runs continue to their end, and stay the removed person's."""
 
 
 class RunsOfRemoved(NamedTuple):
@@ -15,7 +15,7 @@ class RunsOfRemoved(NamedTuple):
 
     fate: Fate = "keep"
     to: str | None = None
-    """The person to whom they are given; None: nobody."""
+    """The person who gets them; None: nobody."""
 
 
 def parse(text: str) -> RunsOfRemoved:

@@ -19,7 +19,7 @@ TITLES = {
     "checkpoint_s": "Checkpoints",
     "other_s": "Other",
 }
-"""Phase -> its title, in the order in which they are shown; communication behind a computation makes nobody wait."""
+"""Phase -> its title, in the order in which they are shown; communication behind a computation delays nobody."""
 PHASES = tuple(TITLES)
 """Together they are the step."""
 BESIDES = ("called_comm_s", "cpu_wait_s")

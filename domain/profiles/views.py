@@ -25,7 +25,7 @@ class ProfileState(StrEnum):
     TIMED_OUT = "timed out"
     """The rank did not come to the chosen steps in time."""
     FAILED = "failed"
-    """There is no trace; the reason stands beside it."""
+    """There is no trace; the reason is next to it."""
 
 
 @dataclass(frozen=True)

@@ -19,7 +19,7 @@ _FIGURES = frozenset(
 
 
 def _with_sane_numbers(facts: dict[str, Any]) -> dict[str, Any]:
-    """Return the facts with None for numbers that nobody can show, and for figures that are none."""
+    """Return the facts with None for numbers that cannot be shown, and for figures that are none."""
     return {name: _sane(value, must_be_number=name in _FIGURES) for name, value in facts.items()}
 
 

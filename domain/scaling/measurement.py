@@ -12,7 +12,7 @@ from domain.performance.phases import PHASES, PhaseTotals
 from domain.performance.slow_ranks import SlowRank
 
 WARMUP_STEPS = 20
-"""Steps that are left out: caches fill, DDP builds its buckets anew, cuDNN and the compiler choose."""
+"""Steps that are left out: caches fill, DDP rebuilds its buckets, cuDNN and the compiler choose."""
 SHORTEST_S = 5.0
 """Seconds that a run steps at least before it is ended: the probe writes a record a second."""
 TIMES_AS_LONG = 100

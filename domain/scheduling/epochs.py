@@ -53,7 +53,7 @@ def epochs_of(
     """The attempt's place; None where no epoch or none of the `totals`, the first that can be, is known.
 
     `losses`: number of points of its loss. Where it has more of them than epochs, an epoch is told when it begins.
-    The time since `started_at` stands for that of an epoch while the first is the only one."""
+    The time since `started_at` counts as that of an epoch while the first is the only one."""
     if curve is None or curve.lowest is None or not curve.lowest <= curve.last_value:
         return None
     passed, is_fraction = curve.last_value - curve.lowest, _has_fractions(curve)

@@ -40,7 +40,7 @@ class ResourceRequest:
     """(node id, device id) where an earlier attempt failed, used only if no others are free; an empty device id stands
     for all of the node's."""
     run_name: str = ""
-    """By which others that wait for it are told of it; empty: by its id."""
+    """Its name in sentences for others that wait for it; empty: its id."""
 
     @property
     def fewest(self) -> int:

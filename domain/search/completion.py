@@ -1,4 +1,4 @@
-"""Complete the word of a search in which the cursor stands: fields, their values and series."""
+"""Complete the word of a search at the cursor: fields, their values and series."""
 
 from __future__ import annotations
 

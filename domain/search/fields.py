@@ -109,7 +109,7 @@ def best_columns(query: Query, sort: Sort | None = None, metric: str | None = No
 
 
 def rises(column: str) -> bool:
-    """Whether low values of a column stand first where the best do."""
+    """Whether low values of a column come first where the best do."""
     figure, _, name = column.partition(":")
     return figure == SeriesFigure.MIN or (figure == SeriesFigure.BEST and goal(name) == "min")
 

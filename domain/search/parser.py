@@ -48,7 +48,7 @@ class _Parser:
         self._is_negated = False
 
     def parse(self) -> Query:
-        """Read the whole text. Raises QueryError."""
+        """Read all the text. Raises QueryError."""
         position = _end_of_space(self._text, 0)
         while position < len(self._text):
             position = _end_of_space(self._text, self._take(position))
@@ -100,7 +100,7 @@ def mine(text: str) -> str:
 
 
 def as_text(words: str) -> str:
-    """A search for these words as they stand, without fields and operators."""
+    """A search for these words as they are, without fields and operators."""
     if re.fullmatch(r"\w[\w.-]*", words) and not _CONNECTIVE.fullmatch(words):
         return words
     return " ".join(f'"{part}"' for part in words.split('"') if part.strip())

@@ -27,7 +27,7 @@ class Column(Generic[Entry]):
         return self.title[:1].upper() + self.title[1:]
 
     def cell(self, entry: Entry) -> object:
-        """Return what stands in an entry's cell; an empty text for what is unknown."""
+        """Return the text of an entry's cell; empty for what is unknown."""
         value = self.words(entry) if self.words else getattr(entry, self.title)
         return "" if value is None else value
 

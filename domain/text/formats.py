@@ -34,7 +34,7 @@ def as_text(value: object) -> str:
 
 
 def with_code(text: str) -> str:
-    """A sentence as Markdown on one line; what stands between two backticks is set as code, everything else as text."""
+    """A sentence as Markdown on one line; what is between two backticks is set as code, everything else as text."""
     parts = _CODE.split(_SPACES.sub(" ", text))
     return "".join(f"`{part}`" if at % 2 else _padded_text(part) for at, part in enumerate(parts))
 
@@ -177,7 +177,7 @@ def day(at: float, now: float, zone: tzinfo = UTC) -> str:
 
 
 SHOWN_ONCE = "copy it now, it will not be shown again"
-"""What stands beside a secret that nothing stores."""
+"""The words beside a secret that nothing stores."""
 
 
 def plural(amount: int, noun: str, plural_noun: str | None = None) -> str:
@@ -215,7 +215,7 @@ def signature(by: str | None, via: str | None) -> str:
 
 
 def _significant(value: float, digits: int) -> str:
-    """Round to so many digits, but no whole ones, and halves away from zero as JavaScript does."""
+    """Round to so many significant digits, but keep integer digits; halves go away from zero as in JavaScript."""
     whole_digits = len(str(int(abs(value)))) if abs(value) < 1e15 else 0
     context = Context(prec=max(digits, whole_digits), rounding=ROUND_HALF_UP)
     return f"{float(context.create_decimal_from_float(float(value))) or 0.0:.15g}"

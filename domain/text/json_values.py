@@ -6,7 +6,7 @@ import json
 from typing import Any
 
 MOST_DIGITS = 300
-"""A longer whole number counts as a float, as which it may be infinite: no float holds it exactly."""
+"""A longer integer counts as a float, which may be infinite: no float holds it exactly."""
 
 
 class NestedTooDeeply(ValueError):
