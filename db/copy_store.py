@@ -26,7 +26,7 @@ Row = dict[str, Any]
 
 
 class NotMoved(Exception):
-    """The store was not copied and the target is as it was; the sentence says why and what to do."""
+    """The store was not copied and the target is unchanged; the sentence says why and what to do."""
 
 
 @dataclass

@@ -32,7 +32,7 @@ def current(session: Session) -> StoreIdentity:
 
 
 def renew(session: Session, origin: str, now: float) -> StoreIdentity:
-    """Give the store another identity, so that workers register anew."""
+    """Give the store another identity, so that workers register again."""
     row = StoreIdentity(identity=secrets.token_hex(8), origin=origin, began_at=now)
     session.add(row)
     session.flush()

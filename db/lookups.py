@@ -124,7 +124,7 @@ DASHBOARD = "dashboard"
 
 
 def add_history(session: Session, run_id: str, attempt: int | None, now: float, text: str) -> None:
-    """Add a line to the run's history, signed by the actor; by the dashboard, where it acts for nobody."""
+    """Add a line to the run's history, signed by the actor; by the dashboard, where it acts alone."""
     rights = acting.rights()
     via = rights.via or (DASHBOARD if rights.by is None else None)
     session.add(HistoryEntry(run_id=run_id, attempt=attempt, at=now, text=text, by=rights.by, via=via))

@@ -41,11 +41,11 @@ class PostgresDatabase:
 
     @contextmanager
     def writing(self, scopes: Sequence[str], trouble: Trouble | None) -> Iterator[Session]:
-        """A transaction that has its scopes to itself, or the whole store where it names none."""
+        """A transaction that has its scopes to itself, or the entire store if it names none."""
         with Session(self.writer, expire_on_commit=False) as session, session.begin():
             connection = session.connection()
             lock_for_transaction(connection, "the store", shared=bool(scopes))
-            for scope in sorted(scopes):  # in one order everywhere, so that nobody waits in a circle
+            for scope in sorted(scopes):  # in one order everywhere, against deadlocks
                 lock_for_transaction(connection, scope)
             yield session
 
@@ -65,7 +65,7 @@ class PostgresDatabase:
 
     @contextmanager
     def migrating(self, copy: Path | None) -> Iterator[Connection]:
-        """A transaction that migrates; a second dashboard that starts meanwhile waits for it. Raises StoreUnusable."""
+        """A transaction that migrates; a second dashboard that starts waits for it. Raises StoreUnusable."""
         with self.writer.begin() as connection:
             try:
                 connection.execute(text("set local statement_timeout = 0"))

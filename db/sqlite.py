@@ -53,7 +53,7 @@ class SqliteDatabase:
         self.locks = self.writer
 
     def check(self, backups: Path | None) -> Trouble | None:
-        """Check that the file is whole, and stays in place from now on; return the trouble with which it was opened.
+        """Check that the file is intact, and stays in place from now on; return the trouble with which it was opened.
 
         Raises StoreUnusable."""
         trouble = self._open_on_full_disk()

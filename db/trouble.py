@@ -1,4 +1,4 @@
-"""Why a store cannot be used: for a while, recognized from its driver's errors, or at all."""
+"""Why a store cannot be used: for a while, recognized from its driver's errors, or permanently."""
 
 from __future__ import annotations
 

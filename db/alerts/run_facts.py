@@ -82,7 +82,7 @@ class JudgedCurve:
 
     name: str
     count: int
-    """Points of the whole series."""
+    """Points of the entire series."""
     finite_count: int
     finite_sum: float
     """Of all finite values of the series."""
@@ -94,7 +94,7 @@ def curve(
 ) -> JudgedCurve | None:
     """A series of an attempt, by default its training loss; None where there is none or it has `known_count` points.
 
-    `last`: about so many points of its end; `most`: at most so many of the whole, the extremes of buckets."""
+    `last`: about so many points of its end; `most`: at most so many in total, the extremes of buckets."""
     with store.read() as session:
         row = _row(session, fence, name)
         if row is None or row.count == known_count or not row.finite_count:

@@ -1,1 +1,1 @@
-"""Runs as documents: read whole from the store, and written into another one."""
+"""Runs as documents: read completely from one store, and written into another."""

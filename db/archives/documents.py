@@ -61,7 +61,7 @@ class RunDocument(BaseModel):
     run: Row
     tags: list[str]
     imported_from: ImportFormat | None = None
-    """The importer that brought the run into the store it comes from; None: it trained there."""
+    """The importer that added the run to the store it comes from; None: it trained there."""
     snapshot: Row | None
     nodes: list[Row]
     attempts: list[AttemptDocument]

@@ -88,7 +88,7 @@ def restore(
     origin: ArchiveSource,
     clock: Callable[[], float],
 ) -> None:
-    """Store a run under an id, with its points, and move its files; nobody sees anything of it before it is whole.
+    """Store a run under an id, with its points, and move its files; it stays invisible until complete.
 
     Raises WrongState where a run of this id is here, InvalidRequest, ValidationError."""
     with store.read() as session:
@@ -243,7 +243,7 @@ def _require_ended(state: str) -> None:
 
 log = logging.getLogger("rankzero")
 
-# Points of a run on its way into the store: written in small transactions, under series that nobody sees yet.
+# Points of a run on its way into the store: written in small transactions, under series still invisible.
 #
 # Other writers get through between two of them. A series without an attempt is in no list and no chart; the transaction
 # that stores the run gives it its attempt. What a killed import leaves is deleted when nothing has come for a while.

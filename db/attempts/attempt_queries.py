@@ -245,7 +245,7 @@ def environment_of(store: Store, run_id: str) -> dict[str, Any] | None:
 
 
 def _may_be_in_progress(session: Session, attempt: Attempt) -> bool:
-    """Whether a phase may be in progress: not where nobody watches the ranks, and not once they have stepped."""
+    """Whether a phase may be in progress: not without a watch over the ranks, nor once they have stepped."""
     if attempt.state == State.SUCCEEDED or (attempt.started_at and not attempt_spec(session, attempt).probe):
         return False
     steps = exists().where(Series.fence == attempt.fence, Series.source == "probe")

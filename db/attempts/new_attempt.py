@@ -63,7 +63,7 @@ def open_next_attempt(
 
 @contextmanager
 def by_policy(session: Session, run_id: str, via: str = POLICY) -> Iterator[None]:
-    """Act for the run's person in a block: what the run's settings decide when nobody asks."""
+    """Act for the run's person in a block: what the run's settings decide on their own."""
     with acting.on_behalf(session.scalar(select(Run.by).where(Run.id == run_id)), via):
         yield
 
@@ -177,7 +177,7 @@ def _waiting_words(node: str, delivery: Delivery) -> str:
     return f"waits for the last checkpoint, which {node} is sending{sent}"
 
 
-# Roll runs back: request the end of an attempt, after which the run goes on from an earlier checkpoint.
+# Roll runs back: request the end of an attempt, after which the run continues from an earlier checkpoint.
 
 
 def rollbacks_of(session: Session, run_id: str) -> list[tuple[int, Rollback]]:
@@ -213,7 +213,7 @@ def origin_limit(session: Session, attempt: Attempt, why: str, changes: dict[str
 
 
 def request_rollback(session: Session, attempt: Attempt, rollback: Rollback, message: str, now: float) -> None:
-    """End an attempt so that the run goes on from before; `message`: to go back to before step 70."""
+    """End an attempt so that the run continues from before; `message`: to go back to before step 70."""
     attempt.rollback = rollback.model_dump(mode="json")
     attempt.resize_requested_at, attempt.resize_message = now, message
     add_history(session, attempt.run_id, attempt.number, now, f"ends {message}")

@@ -126,7 +126,7 @@ def completed(store: Store, checkpoint_id: int, now: float) -> list[int]:
 
 
 def _arriving(session: Session, checkpoint_id: int) -> Checkpoint:
-    """A checkpoint that a node sends. Raises NotOwner where its run was erased meanwhile."""
+    """A checkpoint that a node sends. Raises NotOwner where its run was erased."""
     checkpoint = session.get(Checkpoint, checkpoint_id)
     if checkpoint is None:
         raise NotOwner(f"Checkpoint {checkpoint_id} no longer exists: its run was deleted.")

@@ -1,4 +1,4 @@
-"""What people ask of checkpoints: that one which never arrived whole is sent again by its node."""
+"""What people ask of checkpoints: that its node sends an incomplete one again."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from domain.people.roles import Action
 def request_resend(store: Store, checkpoint_id: int, now: float) -> tuple[str, str]:
     """Have the checkpoint's node send it again; return the ids of its run and of the node.
 
-    Raises NoSuchCheckpoint, Denied; WrongState where it is whole, its attempt still runs, or its node is gone."""
+    Raises NoSuchCheckpoint, Denied; WrongState if it is complete, its attempt still runs, or its node is gone."""
     with store.write() as session:
         permit(session, Action.ACT, ObjectKind.CHECKPOINT, str(checkpoint_id))
         checkpoint = session.get(Checkpoint, checkpoint_id)

@@ -77,7 +77,7 @@ def findings(store: Store, run_id: str, attempt: int | None = None) -> list[Find
 
 
 def _naming_checkpoint(session: Session, run_id: str, finding: FindingView) -> FindingView:
-    """Return a finding that a loss diverges with the last whole checkpoint from before that."""
+    """Return a finding that a loss diverges with the last complete checkpoint from before that."""
     since = divergence.since(finding.evidence) if finding.kind == divergence.KIND else None
     if since is None:
         return finding
@@ -147,7 +147,7 @@ def _view(row: FindingRow, attempt: int) -> FindingView:
     )
 
 
-# Says which checkpoints of ended attempts never arrived whole: a run may have succeeded anyway.
+# Says which checkpoints of ended attempts arrived incomplete: a run may have succeeded anyway.
 
 KIND = "checkpoint never arrived"
 MOST_NAMED = 10
@@ -166,7 +166,7 @@ _OF_FENCES = (
 
 
 def first_not_whole(session: Session, fences: Sequence[int]) -> dict[int, str]:
-    """Return a line for each of these attempts that ended with a checkpoint that is not whole, by fence."""
+    """Return a line for each of these attempts that ended with an incomplete checkpoint, by fence."""
     lines = dict[int, str]()
     for checkpoint in session.scalars(_OF_FENCES, {"fences": fences}) if fences else ():
         lines.setdefault(checkpoint.fence, f"{KIND}: {_sentence(checkpoint)}")
@@ -174,7 +174,7 @@ def first_not_whole(session: Session, fences: Sequence[int]) -> dict[int, str]:
 
 
 def checkpoints_not_whole(session: Session, run_id: str, attempt: int | None = None) -> list[FindingView]:
-    """Return a finding for each ended attempt and node with a checkpoint that is not whole on the server."""
+    """Return a finding for each ended attempt and node with a checkpoint that is incomplete on the server."""
     of_task = and_(Task.fence == Checkpoint.fence, Task.node_rank == Checkpoint.node_rank)
     query = (
         select(Checkpoint, Attempt, Node.name)

@@ -44,7 +44,7 @@ log = logging.getLogger("rankzero")
 
 
 def machine_of(node: Node) -> str:
-    """The key of a node's memory; a node of Slurm's is registered anew for every job, under its name."""
+    """The key of a node's memory; a node of Slurm's registers again for every job, under its name."""
     return f"{SLURM}{node.name}" if node.pool.startswith("slurm:") else node.id
 
 
@@ -126,7 +126,7 @@ def _in_words(session: Session, run: Run, attempt: Attempt, why: object) -> str:
 
 
 def _is_excused(node: Node) -> bool:
-    """Whether somebody takes the node away: it drains, or its worker was stopped and said so."""
+    """Whether the node is being taken away: it drains, or its worker was stopped and said so."""
     return node.drain_requested_at is not None or bool((node.load or {}).get("leaving"))
 
 
@@ -184,7 +184,7 @@ def ranks_were_slow(store: Store, fence: int, slow: Sequence[SlowRank], now: flo
 
 
 def _device(session: Session, attempt: Attempt, task: Task, rank: int | None) -> str:
-    """The GPU of a rank; the whole node for a CPU slot, and where one rank has several GPUs."""
+    """The GPU of a rank; the entire node for a CPU slot, and where one rank has several GPUs."""
     if task.device_kind != "cuda" or rank is None:
         return NODE
     if len(task.devices) == 1:
@@ -257,7 +257,7 @@ def _forget_oldest(session: Session, machine: str) -> None:
 
 
 def in_quarantine(session: Session) -> dict[str, dict[str, QuarantineRow]]:
-    """The devices in quarantine by machine and id; NODE for a whole node."""
+    """The devices in quarantine by machine and id; NODE for an entire node."""
     by_machine: dict[str, dict[str, QuarantineRow]] = {}
     for row in session.scalars(select(QuarantineRow)):
         by_machine.setdefault(row.machine, {})[row.device] = row

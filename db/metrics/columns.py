@@ -32,7 +32,7 @@ def as_points(columns: Columns) -> list[Point]:
 
 
 def within(columns: Columns, first_step: float | None, last_step: float | None) -> Columns:
-    """Return the points whose steps lie within the limits, both included."""
+    """Return the points whose steps are within the limits, both included."""
     steps = columns[0]
     inside = np.ones(steps.shape, dtype=bool)
     if first_step is not None:
@@ -49,7 +49,7 @@ def thinned_each(series: Sequence[Columns], most: int) -> list[Columns]:
 
 
 def picked(values: NDArray[np.float64], most: int) -> NDArray[np.intp]:
-    """Return where at most `most` of the values stand, in buckets of a power of two."""
+    """Return the places of at most `most` of the values, in buckets of a power of two."""
     return picked_each([values], most)[0]
 
 

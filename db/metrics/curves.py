@@ -235,7 +235,7 @@ def _every_last_chunk() -> Select[*tuple[Any, ...]]:
 
 
 def _level(row: Extent, tops: Sequence[int], budget: int, window: StepRange) -> int:
-    """The finest level that has at most `budget` points in the window; a level is counted in whole chunks."""
+    """The finest level that has at most `budget` points in the window; a level is counted in full chunks."""
     first = max(row.first_step, row.first_step if window.first is None else window.first)
     last = min(row.last_step, row.last_step if window.last is None else window.last)
     share = min(1.0, max(0, last - first + 1) / max(1, row.last_step - row.first_step + 1))
@@ -339,9 +339,9 @@ def of_metric(store: Store, run_id: str, metric: str, most: int | None = None) -
 
 
 def runs_by_epoch(store: Store, run_ids: Collection[str], metric: str) -> set[str]:
-    """The runs whose points of a metric, as `of_metric` has them, stand at epochs, not at steps.
+    """The runs whose points of a metric, as `of_metric` has them, are at epochs, not at steps.
 
-    Their places are whole epochs that the run has reached, and it has made more steps; or it counts nothing else."""
+    Their places are full epochs that the run has reached, and it has made more steps; or it counts nothing else."""
     with store.read() as session:
         by_run: dict[str, dict[str, SeriesRow]] = {}
         for row in series_rows(session, run_ids):

@@ -23,7 +23,7 @@ from domain.points import NUMBER_BYTES, PackedPoints
 from domain.text import formats
 
 EXTREMES_OF = 16_384
-"""Points of which a series' extremes are taken anew when its script goes back; of more, those of buckets."""
+"""Points of which a series' extremes are computed again when its script goes back; of more, those of buckets."""
 MAX_LIVES_NOTED = 20
 WENT_BACK = "the script started again: "
 # Statements of tables, not of classes, built once: points arrive many times a second.
@@ -192,7 +192,7 @@ def _note_lives(
 
 
 def _note_life(session: Session, attempt: Attempt | AttemptKey, tag: str, back: tuple[int, int], wall: float) -> None:
-    """Add a history line; further series of the same life add none, nor does a script that counts anew every epoch."""
+    """Add a history line; more series of the same life add none, nor does a script that recounts every epoch."""
     of_attempt = (HistoryEntry.run_id == attempt.run_id, HistoryEntry.attempt == attempt.number)
     query = select(HistoryEntry.text).where(*of_attempt, HistoryEntry.text.startswith(WENT_BACK, autoescape=True))
     lines = session.scalars(query.order_by(HistoryEntry.id)).all()

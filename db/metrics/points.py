@@ -224,7 +224,7 @@ def _points_from(session: Session, series_id: int, position: int) -> list[Point]
     return points[position - first * CHUNK_POINTS :]
 
 
-# Every stored point of whole runs, a few chunks at a time, so that no reader holds the store or much memory.
+# Every stored point of entire runs, a few chunks at a time, so that no reader holds the store or much memory.
 
 CHUNKS_AT_ONCE = 64
 

@@ -36,11 +36,11 @@ class Series(Base):
     """NULL while its points are being imported (`db.archives.restore`): it belongs to no attempt yet; and in an earlier
     life."""
     past_fence: Mapped[int | None] = mapped_column(ForeignKey("attempts.fence", ondelete="CASCADE"), index=True)
-    """In an earlier life of the script the fence of its attempt: a later one goes on with the series under `fence`."""
+    """In an earlier life of the script the fence of its attempt: a later one continues the series under `fence`."""
     file_id: Mapped[int | None] = mapped_column(BigInteger)
     """The newest file that its points came from: a newer one that goes back begins a later life."""
     repeats: Mapped[int] = mapped_column(BigInteger, default=0)
-    """Points that stand at no higher step than one before them: all are kept, and drawn by time."""
+    """Points at no higher step than one before them: all are kept, and drawn by time."""
     node_rank: Mapped[int]
     source: Mapped[str] = mapped_column(String(8))
     tag: Mapped[str] = mapped_column(Text)

@@ -19,11 +19,11 @@ class IncidentRow(Base):
 
     id: Mapped[int] = mapped_column(primary_key=True)
     machine: Mapped[str] = mapped_column(Text)
-    """The id of a node; `slurm/NAME` for a node of Slurm's, which joins anew for every job."""
+    """The id of a node; `slurm/NAME` for a node of Slurm's, which joins again for every job."""
     key: Mapped[str] = mapped_column(Text)
     """Identifies what happened: it is stored once, however often it is reported."""
     device: Mapped[str] = mapped_column(Text)
-    """Empty: the whole node."""
+    """Empty: the entire node."""
     kind: Mapped[str] = mapped_column(String(20))
     at: Mapped[float]
     text: Mapped[str] = mapped_column(Text)

@@ -66,7 +66,7 @@ class JoinToken(Base):
 
 
 class Check(Base):
-    """A preflight that somebody asked for, or that a run needs for the bandwidth between its nodes."""
+    """A preflight on request, or one that a run needs for the bandwidth between its nodes."""
 
     __tablename__ = "checks"
 

@@ -100,7 +100,7 @@ class ImportedRun(Base):
     source: Mapped[str] = mapped_column(Text)
     """The machine and path it was read from."""
     digest: Mapped[str] = mapped_column(String(64), index=True)
-    """SHA-256 of all that was read."""
+    """SHA-256 of everything read."""
     points: Mapped[int] = mapped_column(BigInteger)
     """The number of points that are stored."""
     state: Mapped[str] = mapped_column(String(16))

@@ -74,7 +74,7 @@ def register_node(
     now: float,
     lost_after_s: float = LOST_AFTER_S,
 ) -> RegisteredNode:
-    """Register a worker anew or again; the token of an earlier registration ends. Raises NameTaken, IdentityEnded.
+    """Register a worker, also again; the token of an earlier registration ends. Raises NameTaken, IdentityEnded.
 
     `facts.held`: only the attempts that the store does not know."""
     token = secrets.token_urlsafe(32)

@@ -145,7 +145,7 @@ def end_links(session: Session, condition: ColumnElement[bool]) -> None:
 
 
 def rehash(store: Store, name: str, old: str, new: str) -> None:
-    """Store another hash of the same password, unless it was changed meanwhile."""
+    """Store another hash of the same password, unless it has changed."""
     with store.write() as session:
         session.execute(update(User).where(User.name == name, User.password_hash == old).values(password_hash=new))
 

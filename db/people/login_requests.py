@@ -43,7 +43,7 @@ class LoginOutcome(StrEnum):
 
 @dataclass(frozen=True)
 class LoginRequestView:
-    """A request that waits: what a person decides upon."""
+    """A request that waits: what a person decides on."""
 
     code: str
     terms: TokenWanted

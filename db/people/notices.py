@@ -19,7 +19,7 @@ MOST_SHOWN = 5
 
 @dataclass(frozen=True)
 class NoticeView:
-    """Something that somebody else did to one's run."""
+    """Something that another person did to one's run."""
 
     id: int
     run_id: str | None

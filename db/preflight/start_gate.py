@@ -1,4 +1,4 @@
-"""The gate before an attempt's ranks start: its nodes must pass the preflight first, whose answers let it go on."""
+"""The gate before an attempt's ranks start: its nodes must pass the preflight first."""
 
 from __future__ import annotations
 
@@ -142,7 +142,7 @@ def _needed_bytes(session: Session, attempt: Attempt, task: Task, resumed: Check
 
 
 def _has_new_pairs(session: Session, attempt: Attempt, tasks: Sequence[tuple[Task, str]]) -> bool:
-    """Whether a pair was never measured; False for Slurm, whose nodes join anew for every attempt."""
+    """Whether a pair was never measured; False for Slurm, whose nodes join again for every attempt."""
     if session.get_one(Run, attempt.run_id).spec.get("pool", "nodes") != "nodes":
         return False
     facts = [(task.node_id, NodeCheck.model_validate(task.preflight)) for task, _ in tasks]

@@ -56,7 +56,7 @@ class Erased(NamedTuple):
 
 
 def delete(store: Store, run_id: str, now: float) -> int:
-    """Let an ended run exist for nobody; returns the bytes that are free once it is erased.
+    """Hide an ended run from everybody; returns the bytes that are free once it is erased.
 
     Raises NoSuchRun, WrongState, Denied."""
     with store.write() as session:
@@ -71,7 +71,7 @@ def delete(store: Store, run_id: str, now: float) -> int:
 
 
 def restore(store: Store, run_id: str, now: float) -> None:
-    """Restore a deleted run as it was; a project that has another baseline by now keeps it.
+    """Restore a deleted run unchanged; a project that has another baseline by now keeps it.
 
     Raises NoSuchRun, Denied."""
     with store.write() as session:

@@ -48,7 +48,7 @@ class Import:
 def begin(store: Store, request: ImportRequest, now: float) -> Import:
     """Create the run, or find the one that was imported before.
 
-    One whose source has changed since loses its points, so that they are stored anew. Raises Denied, InvalidRequest."""
+    One whose source has changed since loses its points: they are stored again. Raises Denied, InvalidRequest."""
     if request.format == ExportFormat.ARCHIVE:  # its run may train on here
         raise InvalidRequest("format", "format: import an archive with `rankzero import archive FILE`.")
     with store.write() as session:

@@ -26,7 +26,7 @@ _AnyAttempt, _AnyRun = aliased(Attempt), aliased(Run)
 
 @dataclass(frozen=True)
 class RunSelection:
-    """The runs to list: those that match the search and lie in all that is given beside it."""
+    """The runs to list: those that match the search and the other limits given."""
 
     query: Query = EVERYTHING
     """Archived runs are listed only where the search mentions `archived`."""
@@ -68,7 +68,7 @@ class RunList:
         return [(created_at, State(state)) for created_at, state in self._session.execute(query)]
 
     def urgent(self, limit: int) -> list[RunView]:
-        """Pinned and live runs, and all that may need attention: a few of many."""
+        """Pinned and live runs, and those that may need attention: a few of many."""
         since = self._now - FAILED_LATELY_S
         lately = Attempt.ended_at > since
         broken = select(Series.id).where(Series.fence == Attempt.fence, Series.not_finite_since.is_not(None))

@@ -103,7 +103,7 @@ def _stop(session: Session, run: Run, attempt: Attempt, now: float, why: str | N
 
 
 def end_sending(store: Store, run_id: str, now: float) -> None:
-    """End the sending of what a run's ended attempts have left; its next attempt, if there is one, goes on.
+    """End the sending of what a run's ended attempts have left; its next attempt, if there is one, continues.
 
     Raises NoSuchRun, Denied."""
     with store.write() as session:
@@ -128,7 +128,7 @@ def end(session: Session, attempt: Attempt, now: float, why: str | None, message
     add_history(session, attempt.run_id, attempt.number, now, words)
     audit.record_of_run(session, AuditAction.STOPPED, session.get_one(Run, attempt.run_id), {"why": why} if why else {})
     if attempt.state == State.QUEUED:
-        # No worker knows of it, so nobody else would report the end.
+        # No worker knows of it, so none would report the end.
         attempt.state, attempt.ended_at = State.STOPPED, now
         attempt.waiting_for = attempt.expected_start_at = None
         queued = by_whom(session, "stopped while it was queued", attempt.stop_requested_by)

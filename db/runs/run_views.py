@@ -183,7 +183,7 @@ def _tags(session: Session, run_ids: Sequence[str]) -> dict[str, list[str]]:
 
 def _series(session: Session, fences: Sequence[int]) -> dict[int, list[SeriesFigures]]:
     """Node rank 0's series of each attempt, by fence, the oldest first: logged ones, those parsed from the output,
-    and the probe's speeds of the whole attempt."""
+    and the probe's speeds of the entire attempt."""
     rows_by_fence: dict[int, list[SeriesFigures]] = {}
     read = session.connection().execute(_SERIES, {"fences": fences}).all() if fences else ()
     for row in map(SeriesFigures._make, read):
@@ -300,7 +300,7 @@ def _figures(
 def _figures_before(
     series: Sequence[SeriesFigures], state: State, spec: RunSpec, _started_at: float | None, now: float
 ) -> dict[str, Any]:
-    """Figures of an earlier attempt, from whose checkpoint this one goes on: not its speed, nor a broken loss."""
+    """Figures of an earlier attempt, from whose checkpoint this one continues: not its speed, nor a broken loss."""
     figures = _figures(series, state, spec, None, now)
     loss = figures["last_loss"]
     nothing = dict.fromkeys(("throughput", "throughput_mean", "eta_s", "loss_not_finite_since"))

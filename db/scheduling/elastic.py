@@ -73,7 +73,7 @@ def resize_at_checkpoint(
 
 
 def _can_go_on(session: Session, run_id: str) -> bool:
-    """Whether it is clear which checkpoint the run would go on from."""
+    """Whether it is clear which checkpoint the run would continue from."""
     try:
         find_checkpoint(session, run_id, None)
     except UnclearCheckpoint:
@@ -116,7 +116,7 @@ def _extra(
     queue: Sequence[ResourceRequest],
     now: float,
 ) -> set[str]:
-    """Ids of further nodes that are free and not needed by a waiting run: the request is placed last of its priority.
+    """Ids of more nodes that are free and not needed by a waiting run: the request is placed last of its priority.
     Empty while another run could start, which does so first."""
     last = replace(request, fewest_nodes=1, created_at=math.inf)
     placed = place([*queue, last], all_nodes, now).placed

@@ -103,7 +103,7 @@ _LATELY = WeakKeyDictionary[Store, tuple[float, list[NodeState]]]()
 
 
 def registered_lately(store: Store, now: float) -> list[NodeState]:
-    """Return `registered_nodes` as it was within the last second: many launches of one moment read it once."""
+    """Return `registered_nodes` as of the last second: many launches of one moment read it once."""
     read_at, nodes = _LATELY.get(store, (-math.inf, []))
     if not 0 <= now - read_at < READ_FOR_S:
         with store.read() as session:

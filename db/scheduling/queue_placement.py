@@ -116,7 +116,7 @@ def _differs(waits: Waits, reason: str | None, starts_at: float | None) -> bool:
 
 
 def _apply(session: Session, attempt: Attempt, decision: Decision, now: float) -> bool:
-    """Store the decision about an attempt; False when its devices have been taken meanwhile."""
+    """Store the decision about an attempt; False when its devices have been taken."""
     if (waits := decision.waiting.get(attempt.fence)) is not None:
         attempt.waiting_for, attempt.expected_start_at = waits.reason, waits.starts_at
         return True

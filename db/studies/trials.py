@@ -65,7 +65,7 @@ def prune(store: Store, study_id: str, number: int, step: int, message: str) -> 
 
 
 def promote(store: Store, study_id: str, number: int, now: float) -> None:
-    """Resume the run of a pruned trial from its last checkpoint: it passes the rung after all.
+    """Resume the run of a pruned trial from its last checkpoint: it passes the rung now.
 
     Raises NoSuchRun, Denied, WrongState, InvalidRequest."""
     with store.write() as session:

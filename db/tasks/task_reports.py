@@ -145,7 +145,7 @@ def streams_arrived(
     with store.write(*{attempt_scope(key.fence) for key, _ in offers}) as session:
         attempts = attempts_of_node(session, node_id, {key.task for key, _ in offers})
         own = dict.fromkeys(key for key, _ in offers if isinstance(attempts[key.task], AttemptKey))
-        files = _file_states(session, own.keys())  # in their order, by which later files are told from earlier ones
+        files = _file_states(session, own.keys())  # in order, which tells later files from earlier ones
         outcomes: list[Arrival | FileState | NotOwner | Superseded] = []
         arrived, places = list[SeriesOf](), list[int]()
         moved = dict[int, int]()
@@ -182,7 +182,7 @@ def file_offsets(store: Store, node_id: str, fence: int, node_rank: int, path: s
 def files_grew(store: Store, growths: Sequence[FileGrowth]) -> list[int | None]:
     """Record that bytes up to each `end` are durable if those up to `start` were before; returns how many are.
 
-    None stands for a file whose run was erased meanwhile."""
+    None means a file whose run was erased."""
     ids = {growth.file_id for growth in growths}
     with store.write(*{f"file {file_id}" for file_id in ids}) as session:
         rows = [{"of": growth.file_id, "start": growth.start, "size_bytes": growth.end} for growth in growths]
@@ -194,7 +194,7 @@ def files_grew(store: Store, growths: Sequence[FileGrowth]) -> list[int | None]:
 def file_grew(store: Store, file_id: int, start: int, end: int) -> int | None:
     """Record that bytes up to `end` are durable if `start` were before; return the number of durable bytes.
 
-    None: its run was erased meanwhile."""
+    None: its run was erased."""
     return files_grew(store, [FileGrowth(file_id, start, end)])[0]
 
 
