@@ -62,7 +62,7 @@ HEADED_BY_THEIR_LISTS = frozenset({"/scaling", "/sweeps"})
 def bar() -> None:
     """Show the bar over every page; on a telephone its links stay in place."""
     by_name = pages()
-    run = st.session_state["page_run"] = st.session_state.get("page_run", 0) + 1  # seen by telling.js
+    run = st.session_state["page_run"] = st.session_state.get("page_run", 0) + 1  # seen by redraws.js
     with st.container(key="bar", horizontal=True, vertical_alignment="center", gap="xxsmall"):
         st.html(f'<span class="logo" data-run="{run}">{LOGO}</span>', width="content")
         for page in by_name.values():

@@ -28,7 +28,7 @@ STANDSTILL = 500
 
 
 @pytest.fixture
-def telling(tmp_path: Path):
+def alerting(tmp_path: Path):
     """A product that may send to this machine."""
     product = Product(tmp_path / "data", env={"RANKZERO_ALERT_PRIVATE_TARGETS": "true"})
     try:
@@ -55,13 +55,13 @@ def losses(product: Product, run_id: str) -> dict[str, list[tuple[int, float, fl
 
 @pytest.mark.long
 @pytest.mark.timeout(1800)
-def test_nothing_is_told_of_good_trainings_but_that_they_finished(telling: Product) -> None:
+def test_nothing_is_told_of_good_trainings_but_that_they_finished(alerting: Product) -> None:
     with serving(Http, Receiver()) as hook:
-        set_all(telling, f"http://127.0.0.1:{hook.port}/")
+        set_all(alerting, f"http://127.0.0.1:{hook.port}/")
         runs = {}
         for name, spec in TRAININGS.items():  # one after another
-            runs[name] = telling.launch(**spec, name=name)
-            assert telling.wait_state(runs[name], timeout_s=600)["state"] == "succeeded"
+            runs[name] = alerting.launch(**spec, name=name)
+            assert alerting.wait_state(runs[name], timeout_s=600)["state"] == "succeeded"
         notified: list[dict[str, Any]] = []
 
         def all_told() -> bool:
@@ -69,13 +69,13 @@ def test_nothing_is_told_of_good_trainings_but_that_they_finished(telling: Produ
             return len(notified) >= len(runs)
 
         wait_for(all_told, "a message about each", 240)
-        listed = telling.get("/api/alerts")
+        listed = alerting.get("/api/alerts")
     assert sorted(event["run"] for event in notified) == sorted(runs.values())
     assert {json.loads(m.body)["rule"] for m in hook.received} == {"finished"}
     quiet = [alert for alert in listed if alert["rule"] != "finished"]
     assert [alert for alert in quiet if alert["waiting"] or alert["last_sent_at"] or alert["problem"]] == []
     for run_id in runs.values():
-        for name, points in losses(telling, run_id).items():
+        for name, points in losses(alerting, run_id).items():
             values = [value for _, value, _ in points if math.isfinite(value)]
             assert spikes_in(points, len(values), sum(values)) == [], name
             ends = range(len(points)) if len(points) < 1000 else range(0, len(points), 50)

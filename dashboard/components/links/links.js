@@ -4,7 +4,7 @@
  */
 
 import { el, icon, mountOnce } from '../elements/elements.js';
-import { leave } from '../live/telling.js';
+import { leave } from '../live/redraws.js';
 import { BASE } from '../server/request.js';
 
 const ARRIVED_WITHIN_MS = 8000;

@@ -2,7 +2,7 @@
 
 import { mountOnce } from '../elements/elements.js';
 import { read } from '../server/request.js';
-import { Teller } from './telling.js';
+import { Redraws } from './redraws.js';
 
 const LOOK_FOR_TROUBLE_MS = 15_000;
 const LOOK_FOR_ITS_END_MS = 3000;
@@ -23,15 +23,15 @@ export const mount = (component) =>
 class Refresh {
   /** @param {any} component */
   constructor(component) {
-    this._teller = new Teller(component);
+    this._redraws = new Redraws(component);
     this.refresh(component);
   }
 
   /** The script ran, and asks for something else. @param {any} component */
   refresh(component) {
     const { every_s: everyS, trouble } = component.asked;
-    this._teller.component = component;
-    this._teller.every(everyS);
+    this._redraws.component = component;
+    this._redraws.every(everyS);
     clearInterval(this._looking);
     const everyMs = trouble ? LOOK_FOR_ITS_END_MS : LOOK_FOR_TROUBLE_MS;
     this._looking = setInterval(() => void this._look(trouble), everyMs);
@@ -42,11 +42,11 @@ class Refresh {
     if (document.hidden) return;
     const options = { method: 'HEAD', cache: /** @type {const} */ ('no-store') };
     const trouble = await read('api/health', options, warningOf).catch(() => shown);
-    if (trouble !== shown && this._looking) this._teller.soon(0);
+    if (trouble !== shown && this._looking) this._redraws.soon(0);
   }
 
   destroy() {
-    this._teller.destroy();
+    this._redraws.destroy();
     clearInterval(this._looking);
     this._looking = undefined;
   }

@@ -2,7 +2,7 @@
 
 import { mountOnce } from '../elements/elements.js';
 import { connect } from './live_connection.js';
-import { Teller } from './telling.js';
+import { Redraws } from './redraws.js';
 
 const GATHERED_MS = 200;
 /** Not all viewers' pages ask in the same moment. */
@@ -35,7 +35,7 @@ class RunChanges {
   /** @param {any} component */
   constructor(component) {
     const connection = (this._connection = connect(component.data));
-    this._teller = new Teller(component);
+    this._redraws = new Redraws(component);
     this._endings = [
       ...NEWS.map((kind) => connection.on(kind, () => this._soon())),
       connection.on('run', () => this._compare()),
@@ -49,13 +49,13 @@ class RunChanges {
   /** The script ran: this is what the page shows now. @param {any} component */
   refresh(component) {
     this._component = component;
-    this._teller.component = component;
+    this._redraws.component = component;
     this._compare();
   }
 
   destroy() {
     for (const end of this._endings) end();
-    this._teller.destroy();
+    this._redraws.destroy();
     this._connection.release();
   }
 
@@ -69,6 +69,6 @@ class RunChanges {
   }
 
   _soon(waitMs = GATHERED_MS) {
-    this._teller.soon(waitMs + SPREAD_MS * Math.random());
+    this._redraws.soon(waitMs + SPREAD_MS * Math.random());
   }
 }

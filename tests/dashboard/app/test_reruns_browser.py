@@ -52,7 +52,7 @@ def test_dialog_closes_also_where_its_answer_changes_the_page(
     run_id = seed(service.store, service.clock(), service.files.root).runs["gpt wide, long warm-up"]
     with browsed(service) as dashboard, signed_in(browser, dashboard) as visit:
         page = visit.new_page()
-        page.route("**/live/telling.js*", without_patience)
+        page.route("**/live/redraws.js*", without_patience)
         page.goto(f"{dashboard.url}/run?id={run_id}")
         page.get_by_role("button", name="Stop", exact=True).click()
         stop = page.get_by_role("button", name="Stop the run")

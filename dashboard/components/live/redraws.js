@@ -4,7 +4,7 @@
 const WAIT_MS = 500;
 /** Long enough for Streamlit to begin what a click, a key or a component has asked for. */
 const TOUCHED_MS = 2000;
-const TOLD_MS = 500;
+const ASKED_MS = 500;
 const LOOKED_AT_EVERY_MS = 100;
 const QUIET_MS = 500;
 const AT_REST = '.stApp[data-test-script-state="notRunning"]';
@@ -66,7 +66,7 @@ function mustWait() {
   return document.hidden || isLeaving || isTouched || !isAtRest() || document.querySelector(DIALOG) !== null;
 }
 
-export class Teller {
+export class Redraws {
   _due = Infinity;
 
   /** @param {{setTriggerValue?: (name: string, value: unknown) => void}} component */
@@ -80,7 +80,7 @@ export class Teller {
     if (due >= this._due) return;
     this._due = due;
     clearTimeout(this._timer);
-    this._timer = setTimeout(() => this.tell(), waitMs);
+    this._timer = setTimeout(() => this.ask(), waitMs);
   }
 
   /** @param {number|null|undefined} seconds none for never */
@@ -89,11 +89,11 @@ export class Teller {
     if (seconds) this._again = setInterval(() => this.soon(0), seconds * 1000);
   }
 
-  tell() {
+  ask() {
     clearTimeout(this._timer);
     this._due = Infinity;
     if (mustWait()) return this.soon(WAIT_MS);
-    holdBack(TOLD_MS);
+    holdBack(ASKED_MS);
     this.component.setTriggerValue?.('changed', true);
   }
 

@@ -20,13 +20,13 @@ page.document = {
 let now = 0;
 mock.method(performance, 'now', () => now);
 
-const { Teller } = await import('../../../../dashboard/components/live/telling.js');
+const { Redraws } = await import('../../../../dashboard/components/live/redraws.js');
 
-/** What a component has told, and its teller. */
+/** What a component has asked, and its redraws. */
 function component() {
   /** @type {unknown[]} */
-  const told = [];
-  return { told, teller: new Teller({ setTriggerValue: (name) => told.push(name) }) };
+  const asked = [];
+  return { asked, redraws: new Redraws({ setTriggerValue: (name) => asked.push(name) }) };
 }
 
 function pass(/** @type {number} */ ms) {
@@ -43,63 +43,63 @@ test.beforeEach(() => {
 test.afterEach(() => mock.timers.reset());
 
 test('a page is not rerun behind a dialog, but when it is closed', () => {
-  const { told, teller } = component();
+  const { asked, redraws } = component();
   shown.add(DIALOG);
-  teller.tell();
+  redraws.ask();
   pass(10_000);
-  assert.deepEqual(told, []);
+  assert.deepEqual(asked, []);
   shown.delete(DIALOG);
   pass(500);
-  assert.deepEqual(told, ['changed']);
+  assert.deepEqual(asked, ['changed']);
 });
 
 test('a page is not rerun while its script runs', () => {
-  const { told, teller } = component();
+  const { asked, redraws } = component();
   shown.delete(AT_REST);
-  teller.tell();
+  redraws.ask();
   pass(5000);
-  assert.deepEqual(told, []);
+  assert.deepEqual(asked, []);
   shown.add(AT_REST);
   pass(500);
-  assert.deepEqual(told, ['changed']);
+  assert.deepEqual(asked, ['changed']);
 });
 
 test('a click comes before what a page asks for by itself', () => {
-  const { told, teller } = component();
+  const { asked, redraws } = component();
   listeners.pointerdown({});
-  teller.soon(0);
+  redraws.soon(0);
   pass(1500);
-  assert.deepEqual(told, []);
+  assert.deepEqual(asked, []);
   pass(1000);
-  assert.deepEqual(told, ['changed']);
+  assert.deepEqual(asked, ['changed']);
 });
 
 test('news that come together rerun the page once, as soon as the most urgent asks', () => {
-  const { told, teller } = component();
-  teller.soon(2000);
-  teller.soon(200);
-  teller.soon(300);
+  const { asked, redraws } = component();
+  redraws.soon(2000);
+  redraws.soon(200);
+  redraws.soon(300);
   pass(400);
-  assert.deepEqual(told, ['changed']);
+  assert.deepEqual(asked, ['changed']);
   pass(5000);
-  assert.deepEqual(told, ['changed']);
+  assert.deepEqual(asked, ['changed']);
 });
 
 test('two components do not rerun the page for one moment twice in a row', () => {
   const [first, second] = [component(), component()];
-  first.teller.tell();
-  second.teller.tell();
-  assert.deepEqual([first.told, second.told], [['changed'], []]);
+  first.redraws.ask();
+  second.redraws.ask();
+  assert.deepEqual([first.asked, second.asked], [['changed'], []]);
   pass(1000);
-  assert.deepEqual(second.told, ['changed']);
+  assert.deepEqual(second.asked, ['changed']);
 });
 
 test('a page that is asked for every second asks until it is left', () => {
-  const { told, teller } = component();
-  teller.every(1);
+  const { asked, redraws } = component();
+  redraws.every(1);
   pass(3000);
-  assert.equal(told.length, 3);
-  teller.destroy();
+  assert.equal(asked.length, 3);
+  redraws.destroy();
   pass(3000);
-  assert.equal(told.length, 3);
+  assert.equal(asked.length, 3);
 });
