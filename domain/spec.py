@@ -277,7 +277,7 @@ class RunSpec(BaseModel):
         Argument, AfterValidator(_one_line), AfterValidator(checked_choice), Reference(Named.NODE_PATH), Row(
         "Packages", section=Section.ADVANCED, example="auto, lock, none or a path", metavar="auto|lock|none|PATH",
         help="auto: each node builds the environment of the code's uv.lock, pylock.toml or requirements.txt. lock: "
-        "not without one. none: as the node is. Or the path of a lock file in the code, or of an environment there.",
+        "require one. none: as the node is. Or the path of a lock file in the code, or of an environment there.",
     )] = "auto"  # fmt: skip
     wait_for_nodes: Annotated[
         bool,

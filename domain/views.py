@@ -91,7 +91,7 @@ def delivery_view(deliveries: Sequence[Delivery], silent_nodes: Sequence[str], i
         verb = agree(len(silent_nodes), "is", "are")
         sentence = f"what is left could not be sent: {as_list(silent_nodes, 4)} {verb} silent"
     elif is_ending:
-        sentence = "sending is being ended: what is left stays on its node"
+        sentence = "sending is ending: the rest stays on its node"
     else:
         sentence = f"sending what is left{_progress_words(sent_bytes, total_bytes, seconds_left)}"
     return DeliveryView(

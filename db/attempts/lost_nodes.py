@@ -260,8 +260,8 @@ def _write_off_words(share: Share, observed: SilentAttempt, is_stop: bool) -> st
     if is_stop:
         return (
             f"Stopped; {share.node} could not be asked: {silence}. "
-            "Processes still running there are ended as soon as it is back."
+            "Processes still running there end as soon as it is back."
         )
     if not observed.has_started:
         return f"The node {share.node} was lost before the run started on it: {silence}."
-    return f"The node {share.node} was lost: {silence}. Processes still running there are ended as soon as it is back."
+    return f"The node {share.node} was lost: {silence}. Processes still running there end as soon as it is back."

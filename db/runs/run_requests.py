@@ -114,7 +114,7 @@ def end_sending(store: Store, run_id: str, now: float) -> None:
 def _end_delivery(session: Session, run: Run, attempt: Attempt, now: float) -> None:
     """End the sending of what an ended run has left: it stays on its nodes."""
     if deliveries.end(session, run.id, now):
-        add_history(session, run.id, attempt.number, now, "end of sending requested: what is left stays on its node")
+        add_history(session, run.id, attempt.number, now, "end of sending requested: the rest stays on its node")
         audit.record_of_run(session, AuditAction.STOPPED, run, {"why": "end of sending"})
 
 

@@ -119,7 +119,7 @@ def cost_sentence(cost: ProfileCost | None, ranks: int) -> str:
     if cost is None:
         return (
             "Steps are slower while it records, and each rank sends its trace. No run has been profiled here yet, so "
-            "how much is not known; nothing is left afterwards."
+            "by how much is unknown; nothing is left afterwards."
         )
     source = f"the last profile here, of run {cost.run}" if cost.run else "this run's last profile"
     return (

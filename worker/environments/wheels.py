@@ -234,7 +234,7 @@ class _FromOthers(httpx2.BaseTransport):
         """Send a request. Raises ValueError for an address of this machine or none of another."""
         url, proxied = request.url, self._proxied.get(request.url.scheme)
         if not is_fetched(str(url)):
-            raise ValueError("it lies at no address from which nodes fetch for each other")
+            raise ValueError("nodes do not fetch for each other from its address")
         if proxied is not None and not proxy_bypass(url.host):
             return proxied.handle_request(request)  # which resolves the name, and whose machine it is not on
         pinned = httpx2.Request(

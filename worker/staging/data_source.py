@@ -298,7 +298,7 @@ def _from_bucket(source: Source, target: Path, is_stopped: IsStopped, progress: 
                 received_bytes += len(piece)
                 progress(received_bytes, total)
         if place.stat().st_size != size:
-            raise CannotBring(f"the object {key} broke off")
+            raise CannotBring(f"the download of {key} broke off")
 
 
 def _unpack(archive: Path, folder: Path) -> None:

@@ -70,9 +70,7 @@ def test_a_stop_asks_the_node_to_end_it(cluster):
     for _ in range(2):
         run_requests.request_stop(cluster.store, run_id, cluster.now)
     lines = [line.text for line in run_queries.history(cluster.store, run_id)]
-    assert lines.count("end of sending requested: what is left stays on its node") == 1, (
-        "a repeated stop changes nothing"
-    )
+    assert lines.count("end of sending requested: the rest stays on its node") == 1, "a repeated stop changes nothing"
     (assignment,) = cluster.assignments()
     assert (assignment.fence, assignment.ends_delivery) == (fence, True)
     cluster.report(fence, "failed")

@@ -259,7 +259,7 @@ def test_a_stop_ends_with_a_sentence_on_who_could_not_be_asked(three):
     assert (ended.state, ended.attempt) == (State.STOPPED, 1)
     assert ended.message == (
         "Stopped; b could not be asked: it has been silent for 30 s. "
-        "Processes still running there are ended as soon as it is back."
+        "Processes still running there end as soon as it is back."
     )
     three.silent.clear()
     three.pass_s(1)
