@@ -167,7 +167,7 @@ class UnclearCheckpoint(InvalidRequest):
         shown = ", ".join(names[:MOST_NAMED]) + (f" and {len(names) - MOST_NAMED} more" if names[MOST_NAMED:] else "")
         super().__init__(
             "checkpoint",
-            f"It is not clear which files of the run are one checkpoint ({shown}), so none is chosen by itself. Name "
+            f"It is unclear which files of the run form one checkpoint ({shown}): none is chosen automatically. Name "
             "the one to start from: `rankzero resume RUN --checkpoint NAME`, `--resume RUN:NAME`, or *Resume*.",
         )
 

@@ -63,7 +63,7 @@ def test_a_failed_run_is_not_restarted_and_its_history_says_why(cluster):
     cluster.report(fence, "failed", reason=Reason.SCRIPT_ERROR, message="it failed")
     run = view(cluster, run_id)
     assert (run.state, run.attempt) == (State.FAILED, 1)
-    assert last_line(cluster, run_id).startswith("not restarted: It is not clear which files of the run")
+    assert last_line(cluster, run_id).startswith("not restarted: It is unclear which files of the run")
 
 
 def test_an_attempt_that_waited_for_the_last_files_ends_with_the_question(cluster):
