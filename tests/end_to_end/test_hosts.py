@@ -198,7 +198,7 @@ def kill_supervisor(host: Host, run_id: str) -> None:
         pytest.param(kill_rank, 0, "rank 0 on host. was killed", id="rank-0"),
         pytest.param(kill_torchrun, 1, "torchrun on host. was killed", id="torchrun-1"),
         pytest.param(kill_torchrun, 0, "torchrun on host. was killed", id="torchrun-0"),
-        pytest.param(kill_supervisor, 1, "The supervisor of the attempt was killed", id="supervisor-1"),
+        pytest.param(kill_supervisor, 1, "The attempt's supervisor was killed", id="supervisor-1"),
         pytest.param(kill_supervisor, 0, "The supervisor of the attempt", id="supervisor-0"),
     ],
 )

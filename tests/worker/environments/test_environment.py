@@ -165,7 +165,7 @@ def test_a_repository_that_cannot_be_fetched_is_named_with_a_way_out(node: Node)
     address = "git+file:///nowhere/some-lib.git@1f0c1d0f4a0d1f0c1d0f4a0d1f0c1d0f4a0d1f0c"
     error = refused(node, {"requirements.txt": f"{TORCH}some-lib @ {address}"}, environment="lock")
     assert str(error).startswith("The environment of requirements.txt could not be built on node gpu-2: some-lib: ")
-    assert "way to the repository" in str(error.next_step)
+    assert "access to the repository" in str(error.next_step)
 
 
 def test_failures_name_the_package_and_the_node(node: Node, wheels: Path):
@@ -189,7 +189,7 @@ def test_an_index_that_is_not_reached_is_named_without_its_password(node: Node):
     error = refused(node, {"requirements.txt": f"{TORCH}locked==1.0"})
     assert "127.0.0.1:9" in str(error)
     assert "hunter22" not in str(error) + str(node.reports)
-    assert "way to the index" in str(error.next_step)
+    assert "access to the index" in str(error.next_step)
 
 
 @pytest.mark.parametrize(

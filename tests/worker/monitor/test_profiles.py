@@ -138,7 +138,7 @@ def test_a_profile_is_recorded_summarised_and_gone_and_never_disturbs_the_script
 
     rank.request("c", ahead=100_000, within_s=1)
     late = rank.answer("c")
-    assert (late.state, late.why.startswith("it stood at step")) == ("timed out", True)
+    assert (late.state, late.why.startswith("it was at step")) == ("timed out", True)
     rank.request("d", ahead=-50)
     assert "already past step" in rank.answer("d").why
 

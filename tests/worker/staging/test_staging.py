@@ -338,7 +338,7 @@ def test_nodes_that_got_different_data_do_not_train_together(tmp_path: Path, fil
     locks = Locks()
     Staging(tmp_path / "a", locks).bring(nodes=2, d=str(files))
     (files / "a.txt").write_text("changed")
-    with pytest.raises(CannotStart, match="another node of the run got other data"):
+    with pytest.raises(CannotStart, match="another node of the run got different data"):
         Staging(tmp_path / "b", locks).bring(nodes=2, d=str(files))
 
 

@@ -21,7 +21,7 @@ def test_names_beyond_the_limit_are_left_out_and_told_once(tmp_path):
     assert kept.series.keys() == {"a"} and (kept.start, kept.end) == (0, 9)
     (finding,) = limit.findings()
     assert (
-        finding.kind == KIND and finding.evidence.startswith("More than 2 names") and "of them: c" in finding.evidence
+        finding.kind == KIND and finding.evidence.startswith("More than 2 names") and "the first is c" in finding.evidence
     )
     limit.keep(batch("e"))
     assert limit.findings() == [finding]
@@ -40,7 +40,7 @@ def test_a_restarted_worker_keeps_the_same_names(tmp_path):
         lines.write('["events", "torn')
     again = SeriesLimit(file, most=2)
     assert again.keep(batch("c", "d", "a", "b")).series.keys() == {"a", "b"}
-    assert "of them: c" in again.findings()[0].evidence
+    assert "the first is c" in again.findings()[0].evidence
 
 
 def test_files_beyond_the_limit_and_holes_are_told():

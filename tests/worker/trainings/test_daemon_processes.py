@@ -100,7 +100,7 @@ def test_a_killed_supervisor_fails_its_attempt_and_leaves_no_process(node):
     os.kill(node.supervisor()["pid"], signal.SIGKILL)
     end = node.until_settled()
     assert (end.state, end.reason) == ("failed", Reason.KILLED)
-    assert "supervisor of the attempt was killed" in end.message
+    assert "supervisor was killed" in end.message
     assert processes.of_attempt(RUN, 1, 0) == []
 
 

@@ -82,7 +82,7 @@ def test_a_killed_supervisor_fails_its_attempt_and_leaves_no_process(node):
     node.machine.supervisors[0].kill()
     end = node.until_settled()
     assert (end.state, end.reason) == ("failed", Reason.KILLED)
-    assert "supervisor of the attempt was killed" in end.message
+    assert "supervisor was killed" in end.message
     assert node.ranks == []
 
 

@@ -164,7 +164,7 @@ def test_phases_of_two_runs_stand_side_by_side(pages):
         pages.seed.spend(label, 101, data_s=data_s, forward_s=0.03)
     text = said(opened(pages, pages.seed.runs["b"], compare=pages.seed.runs["a"]))
     assert "| Phase | a | This run | Change |" in text
-    assert "| Step | 50 ms | 40 ms | −20 % |" in text and "| Waiting for data | 20 ms | 10 ms | -50 % |" in text
+    assert "| Step | 50 ms | 40 ms | −20 % |" in text and "| Waiting for data | 20 ms | 10 ms | −50 % |" in text
     assert "Checkpoints |" not in text
 
 

@@ -145,7 +145,7 @@ def test_a_launch_waits_for_the_torch_that_is_being_imported(tmp_path: Path, mon
             assert not warm._is_awaited(launched(tmp_path), {})
         secret = {"MKL_NUM_STRIPES": "00000002"}
         assert not warm._is_awaited(node, secret) and warm._fork([], node, node / "log", secret) is None
-        assert "because MKL_NUM_STRIPES is not as it was" in (node / WARM_FILE).read_text()
+        assert "because MKL_NUM_STRIPES has changed" in (node / WARM_FILE).read_text()
         may_end.touch()
         preparing.join()
         assert not warm._is_awaited(launched(tmp_path), {})
