@@ -14,7 +14,7 @@ from tests.end_to_end.product import ENDED, Product, wait_for
 pytestmark = pytest.mark.real
 
 CASES = Path(__file__).parents[1] / "cases"
-LEFT = "exit code 0 after step 20 while rank 0 went on"
+LEFT = "exit code 0 after step 20 while rank 0 continued"
 ASKS_FOR_SECRET = "asks for a password on its standard input"
 ASKS = "asks for input on its standard input, which a launched run does not have, train.py line"
 

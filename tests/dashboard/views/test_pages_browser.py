@@ -11,7 +11,7 @@ import streamlit as st
 from playwright.sync_api import Page, Route, expect
 
 from dashboard.page_titles import IN_BAR, TITLES
-from dashboard.views import alerts_page, page_list
+from dashboard.views import page_list
 from db.alerts import alerts
 from tests.dashboard.browsed import Browsed, browsed, opened
 from tests.dashboard.seeded_store import seed
@@ -198,7 +198,7 @@ def test_a_page_that_takes_long_shows_a_sign_of_loading_and_no_half_of_itself(
         built.wait()
         st.header("Second half")
 
-    monkeypatch.setattr(alerts_page, "page", in_halves)
+    monkeypatch.setitem(page_list.SHOWN, "alerts", ("notifications", in_halves))
     with signed_in(browser, dashboard) as visit:
         page = visit.new_page()
         page.add_init_script(f"({WITHOUT_LIMIT})(setTimeout)")
@@ -218,20 +218,6 @@ def test_a_page_that_takes_long_shows_a_sign_of_loading_and_no_half_of_itself(
         expect(page.get_by_text("First half")).to_be_visible()
         expect(page.get_by_text("Second half")).to_be_visible()
         expect(sign).to_be_hidden()
-
-
-def test_a_page_that_was_left_empty_is_loaded_again(
-    browser: Chromium, dashboard: Browsed, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    with signed_in(browser, dashboard) as visit:
-        page, shown, to_stop = visit.new_page(), page_list.bar, [True]
-        page.goto(f"{dashboard.url}/launch")
-        expect(page.locator("[data-settled] .st-key-bar")).to_be_visible()
-        monkeypatch.setattr(page_list, "bar", lambda: st.stop() if to_stop and to_stop.pop() else shown())
-        with page.expect_event("load"):
-            page.locator(".st-key-bar").get_by_role("link", name="Nodes").click()
-        assert to_stop == []
-        expect(page.locator(".st-key-bar")).to_be_visible()
 
 
 def background(page: Page, selector: str) -> str:

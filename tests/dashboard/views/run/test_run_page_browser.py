@@ -8,7 +8,6 @@ from collections.abc import Iterator
 import pytest
 from playwright.sync_api import Page, expect
 
-from dashboard.components import browser as component_browser
 from dashboard.live.hub import series_message
 from db.attempts import attempt_queries
 from db.models import Series
@@ -168,8 +167,7 @@ def test_a_page_stays_where_it_is_while_its_run_trains(visit, dashboard) -> None
     assert shift(page) < MOST_SHIFT
 
 
-def test_an_open_page_hears_what_happens_to_its_run(visit, dashboard, monkeypatch) -> None:
-    monkeypatch.setattr(component_browser, "LOOK_AGAIN_S", 3600.0)  # by itself it would hear of it far too late
+def test_an_open_page_hears_what_happens_to_its_run(visit, dashboard) -> None:
     served, seeded = dashboard
     label = "gpt wide, long warm-up"
     page = shown(visit.new_page(), dashboard, label)
