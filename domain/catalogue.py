@@ -74,8 +74,8 @@ class Row:
 
     @property
     def offered(self) -> tuple[str, ...]:
-        """The words to choose from, first the one that stands for no choice."""
-        return (*filter(None, [self.unset]), *self.choices)
+        """The words to choose from, first the one for no choice; none where any text is a value."""
+        return (*filter(None, [self.unset]), *self.choices) if self.choices else ()
 
     @property
     def placeholder(self) -> str:

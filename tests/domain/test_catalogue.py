@@ -14,7 +14,7 @@ from domain.spec import CATALOGUE, FIELDS, PASSED, RunSpec, label_of
 class Boat(BaseModel):
     """A model with a field of each kind."""
 
-    name: Annotated[str, Row("Name")]
+    name: Annotated[str, Row("Name", unset="that of its port")]
     length_m: Annotated[float, Field(gt=0), Row("Length", unit=" m")] | None = None
     masts: Annotated[int, Row("Masts")] = 1
     rig: Annotated[Literal["sloop", "ketch"], Row("Rig", unset="unknown")] | None = None
@@ -40,6 +40,7 @@ def test_a_rows_kind_type_and_default_are_those_of_its_field() -> None:
 
 def test_no_choice_is_offered_first_where_there_may_be_none() -> None:
     assert (ROWS["rig"].choices, ROWS["rig"].offered) == (("sloop", "ketch"), ("unknown", "sloop", "ketch"))
+    assert ROWS["name"].offered == ()
 
 
 def test_a_field_without_a_row_is_refused() -> None:
