@@ -54,6 +54,7 @@ def test_lines_of_the_environment_are_kept_one_by_one() -> None:
         ("launch_recipe", "gone", False),
         ("launch_upload", "code.zip", False),
         ("launch_filled_from", "abc", False),
+        ("launch_name", "keep me", True),
         ("launch_name", "x" * 100_001, False),
         ("launch_name", {"a": 1}, False),
     ],
