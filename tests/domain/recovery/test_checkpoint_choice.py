@@ -32,7 +32,7 @@ def test_parts_are_passed_over_for_an_older_checkpoint() -> None:
     ids=["only parts", "one rank's file", "folders of ranks", "an optimizer beside", "two models"],
 )
 def test_what_may_be_one_of_several_files_is_asked_about(paths: list[str]) -> None:
-    with pytest.raises(UnclearCheckpoint, match=r"not clear.*rankzero resume RUN --checkpoint NAME") as unclear:
+    with pytest.raises(UnclearCheckpoint, match=r"unclear.*rankzero resume RUN --checkpoint NAME") as unclear:
         choose_checkpoint([saved(path) for path in paths], 2)
     assert paths[0] in str(unclear.value)
 
