@@ -19,8 +19,7 @@ _KINDS = {
     InputKind.CHOICE: FieldKind.NAME, InputKind.TEXT: FieldKind.TEXT, InputKind.NUMBER: FieldKind.NUMBER,
     InputKind.FLAG: FieldKind.FLAG,
 }  # fmt: skip
-FIELDS: dict[str, FieldKind] = {
-    **{row.name: _KINDS[row.kind] for row in spec.FIELDS.values() if row.is_searched and row.kind in _KINDS},
+_OF_RUNS: dict[str, FieldKind] = {
     **dict.fromkeys(["state", "project", "by", "tag", "node", "reason", "imported"], FieldKind.NAME),
     **dict.fromkeys(["id", "name", "message", "note"], FieldKind.TEXT),
     **dict.fromkeys(["gpus", "attempt", "step", "loss", "throughput", "progress"], FieldKind.NUMBER),
@@ -28,6 +27,9 @@ FIELDS: dict[str, FieldKind] = {
     **dict.fromkeys(["created", "started", "ended"], FieldKind.MOMENT),
     "duration": FieldKind.DURATION,
 }
+_OF_SPECS = {row.name: _KINDS[row.kind] for row in spec.FIELDS.values() if row.is_searched and row.kind in _KINDS}
+FIELDS = _OF_RUNS | {name: kind for name, kind in _OF_SPECS.items() if name not in _OF_RUNS}
+"""In the order in which they are proposed."""
 ALIASES = {"recipe": "target", "script": "target"}
 
 

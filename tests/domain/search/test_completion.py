@@ -39,6 +39,11 @@ def test_the_word_at_the_cursor_is_completed(text: str, proposals: list[str]) ->
     assert texts(text)[: max(1, len(proposals))] == proposals
 
 
+def test_fields_of_runs_are_proposed_before_those_of_their_specs() -> None:
+    assert texts("")[:5] == ["state:", "project:", "by:", "tag:", "node:"]
+    assert texts("st")[:4] == ["state:", "step", "started", "strategy:"]
+
+
 def test_only_the_word_before_the_cursor_is_replaced() -> None:
     completion = complete("lr>1 -sta tag:x", 9, stored)
     assert (completion.start, completion.end) == (6, 9)
