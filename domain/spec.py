@@ -110,9 +110,9 @@ class SlurmOptions(BaseModel):
 
 
 class RunSpec(BaseModel):
-    """Everything a person decides about a run. `None` means the script's or recipe's default.
+    """Everything a person decides about a run. `None` means the script's or recipe's default."""
 
-    Its rows are the catalogue of its fields, in the order in which the form and the command line have them."""
+    # Its rows are the catalogue of its fields, in the order in which the form and the command line have them.
 
     model_config = ConfigDict(frozen=True, extra="forbid")
 
@@ -222,7 +222,11 @@ class RunSpec(BaseModel):
         "are filled in; the environment has the same values as RANKZERO_LR and so on.",
         several="Several values in braces make a sweep: --width {64,128}.",
     )] = []  # fmt: skip
-    as_variables: Annotated[dict[str, Argument], Row("Only as variables")] = {}
+    as_variables: Annotated[
+        dict[str, Argument],
+        Field(json_schema_extra=lambda schema: schema.update(propertyNames={"enum": [*PASSED]})),
+        Row("Only as variables"),
+    ] = {}
     """Values that no option of the script takes: it has them only as RANKZERO_LR and the like, if it reads those."""
     env: Annotated[dict[str, Argument], Row(
         "Environment", section=Section.ADVANCED, example="NCCL_DEBUG=INFO", metavar="NAME=VALUE",

@@ -64,3 +64,4 @@ def test_values_that_scripts_take_can_be_kept_as_variables_and_no_others() -> No
     assert RunSpec(target="x", as_variables={"lr": "0.1"}).as_variables == {"lr": "0.1"}
     with pytest.raises(ValueError, match="strategy is not passed to scripts"):
         RunSpec(target="x", as_variables={"strategy": "ddp"})
+    assert RunSpec.model_json_schema()["properties"]["as_variables"]["propertyNames"] == {"enum": [*PASSED]}
