@@ -136,7 +136,10 @@ class RunSpec(BaseModel):
         Field(max_length=250),
         AfterValidator(_plain_text),
         AfterValidator(_one_line),
-        Row("Branch, tag or commit", section=Section.CODE, unset="its default branch", help="Of a git address."),
+        Row(
+            "Branch, tag or commit", section=Section.CODE, unset="its default branch",
+            help="Branch, tag or commit of a git address.",
+        ),
     ] | None = None  # fmt: skip
     """The resolved commit is stored with the snapshot."""
     module: Annotated[
