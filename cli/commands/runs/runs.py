@@ -98,8 +98,9 @@ def print_deleted(server: ServerClient, as_json: bool) -> None:
     """Print the deleted runs that can be restored."""
     now = time.time()
     columns: Columns[Any] = [
-        Column("id"), Column("name"), Column("project"), Column("by", lambda run: run.deleted_by or formats.UNKNOWN),
+        Column("id"), Column("name"), Column("project"),
         Column("deleted", lambda run: formats.ago(run.deleted_at, now)),
+        Column("by", lambda run: run.deleted_by or formats.UNKNOWN),
         Figure("size", lambda run: formats.size(run.size_bytes)),
         Column("restorable until (UTC)", lambda run: formats.clock_time(run.kept_until)),
     ]  # fmt: skip
