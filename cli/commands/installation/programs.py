@@ -102,7 +102,7 @@ def up(
     new_store: NewStore = False,
     demo: Annotated[bool, typer.Option("--demo", help="Launch a 2-process demo training.")] = False,
     nodes: Annotated[
-        int, typer.Option("--nodes", min=1, max=16, help="Workers on this machine, as a trial cluster.")
+        int, typer.Option("--nodes", min=1, max=16, help="Workers on this machine, to try a cluster with.")
     ] = 1,
     run_as: RunAsOption = None,
 ) -> None:
