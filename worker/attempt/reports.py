@@ -112,7 +112,7 @@ def bare_end(state: dict[str, Any], why: str) -> TaskReport:
         pid=state["pid"],
         exit_code=exit_code,
         reason=None if is_stopped else Reason.EXIT_CODE,
-        message=f"Exit code {exit_code}. Explaining its logs failed ({why}).",
+        message=f"Exit code {exit_code}. Its logs could not be explained ({why}).",
         next_step="Read the end of each rank's log, and report this sentence with the worker's log.",
     )
 

@@ -58,7 +58,7 @@ class SeriesLimit:
             Finding(
                 kind=KIND,
                 evidence=f"More than {self._most:,} names of series were logged on one node. The first "
-                f"{self._most:,} are stored; the rest are left out; the first is {example}",
+                f"{self._most:,} are stored; the others are left out, the first of them: {example}",
                 meaning="The curves of the omitted names are missing here. All others are complete, and the "
                 "event files on the node hold every name.",
                 fix="Log fewer names: a name with a step, a sample or a time in it makes one series for each value. "

@@ -52,7 +52,7 @@ def add(
     act: Annotated[
         Act | None,
         typer.Option(
-            help="Also end the run, or roll it back: it resumes from its last checkpoint before.", show_default=False
+            help="Also end the run, or roll it back: it resumes from its last good checkpoint.", show_default=False
         ),
     ] = None,
     lr_factor: Annotated[

@@ -91,7 +91,7 @@ class Phases {
     const isEmpty = this._spans === null;
     this._body.hidden = isEmpty;
     this._empty.hidden = !isEmpty;
-    setText(this._empty, 'No rank has been seen making two optimizer steps yet. Then their time appears here.');
+    setText(this._empty, 'No rank has been seen making two optimizer steps yet. Once one has, its time appears here.');
     if (!isEmpty) this._draw();
   }
 

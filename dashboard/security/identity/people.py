@@ -260,7 +260,7 @@ class People:
         name, email = _in_person(), checked_email(email)
         if self._admission.vouches and name != OWNER and email != self.me().email:
             raise Denied(
-                "Your address comes from the sign-in provider and cannot change here: ask an admin for an invitation."
+                "Your address comes from the provider or proxy and cannot change here: ask an admin for an invitation."
             )
         self._require_password(accounts.named_entry(self._store, name), old)
         accounts.set_email(self._store, name, email)

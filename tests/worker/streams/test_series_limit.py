@@ -21,7 +21,7 @@ def test_names_beyond_the_limit_are_left_out_and_told_once(tmp_path):
     assert kept.series.keys() == {"a"} and (kept.start, kept.end) == (0, 9)
     (finding,) = limit.findings()
     assert finding.kind == KIND and finding.evidence.startswith("More than 2 names")
-    assert finding.evidence.endswith("the first is c")
+    assert finding.evidence.endswith("the first of them: c")
     limit.keep(batch("e"))
     assert limit.findings() == [finding]
 
@@ -39,7 +39,7 @@ def test_a_restarted_worker_keeps_the_same_names(tmp_path):
         lines.write('["events", "torn')
     again = SeriesLimit(file, most=2)
     assert again.keep(batch("c", "d", "a", "b")).series.keys() == {"a", "b"}
-    assert "the first is c" in again.findings()[0].evidence
+    assert "the first of them: c" in again.findings()[0].evidence
 
 
 def test_files_beyond_the_limit_and_holes_are_told():
