@@ -77,9 +77,12 @@ LINK = "120000"
 BINARY = "binary"
 TOO_MUCH = "too much differs to show it all"
 NO_GIT = "git, which compares lines, is not installed on the dashboard's machine"
-ISOLATED = {"GIT_CONFIG_GLOBAL": "/dev/null", "GIT_CONFIG_SYSTEM": "/dev/null"}
+ISOLATED = {"GIT_CONFIG_GLOBAL": "/dev/null", "GIT_CONFIG_SYSTEM": "/dev/null", "GIT_ATTR_NOSYSTEM": "1"}
 """Git reads no settings but ours."""
-OPTIONS = ("-c", "core.quotePath=true", "-c", "core.compression=0", "-c", "pack.compression=0")
+OPTIONS = (
+    "-c", "core.attributesFile=/dev/null", "-c", "core.quotePath=true",
+    "-c", "core.compression=0", "-c", "pack.compression=0",
+)  # fmt: skip
 DIFF = ("diff-tree", "-r", "--raw", "-z", "-p", "-M100%", "--no-ext-diff", "--no-textconv", "--no-color", "old", "new")
 _SECTION = re.compile(r"^(?=diff --git )", re.MULTILINE)
 

@@ -104,7 +104,9 @@ def test_a_patch_depends_on_no_settings_of_git(differ, tmp_path, monkeypatch):
     trees = {"a.txt": b"1\r\n", ".gitattributes": b"*.txt text -diff"}, {"a.txt": b"2\r\n", ".gitattributes": b"*"}
     plain = differ(*trees)
     (tmp_path / ".gitconfig").write_text("[diff]\n noprefix = true\n external = false\n[color]\n ui = always\n")
+    write(tmp_path / ".config" / "git", attributes="*.txt -diff\n")
     monkeypatch.setenv("HOME", str(tmp_path))
+    monkeypatch.delenv("XDG_CONFIG_HOME", raising=False)
     monkeypatch.setenv("GIT_EXTERNAL_DIFF", "false")
     assert differ(*trees) == plain
     assert "-1\r\n+2\r\n" in plain.diff
