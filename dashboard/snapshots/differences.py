@@ -231,17 +231,17 @@ class _Patch(NamedTuple):
 
 
 def _parsed(output: bytes, is_whole: bool) -> dict[str, _Patch]:
-    """Return the patches by name, until they have too many characters; the last of an output cut off is left out."""
+    """Return the patches by name, as many as there is room for; the last of an output cut off is left out."""
     raw, _, patch = output.partition(b"\0\0")
     sections = iter(_SECTION.split(patch.decode(errors="replace"))[1 : None if is_whole else -1])
     patches: dict[str, _Patch] = {}
-    characters = 0
+    characters_left = MOST_TEXT
     for status, old_name, name in _statuses(raw):
         # What became a link, or was one, is removed and added: two sections.
         text = "".join(next(sections, "") for _ in range(2 if status == "T" else 1))
-        characters += len(text)
-        if not text or characters > MOST_TEXT:
-            break
+        if not text or len(text) > characters_left:
+            continue
+        characters_left -= len(text)
         head, line_feed, lines = text.partition("\n@@ ")
         patches[name] = _Patch(old_name, head + line_feed[:1], line_feed[1:] + lines)
     return patches

@@ -148,6 +148,15 @@ def test_beyond_its_bounds_files_are_still_named(differ, monkeypatch):
     assert late.truncated and len(late.files) == 50 and not any(file.lines for file in late.files)
 
 
+def test_a_file_beyond_the_bounds_leaves_room_for_those_after_it(differ, monkeypatch):
+    monkeypatch.setattr(differences, "MOST_TEXT", 3000)
+    difference = differ(
+        {"a.py": b"1\n", "b.csv": b"x\n" * 1000, "c.py": b"1\n"},
+        {"a.py": b"2\n", "b.csv": b"y\n" * 1000, "c.py": b"2\n"},
+    )
+    assert [file.lines_added for file in difference.files] == [1, 0, 1] and difference.truncated
+
+
 def test_difficult_comparison_ends_in_time(differ):
     """Lines that repeat are what the search is slow at; thousands of such files must not hold anything up."""
     hard = {f"{i}.txt": "".join(f"{j % 149}\n" for j in range(15_000)).encode() for i in range(40)}
