@@ -83,7 +83,10 @@ OPTIONS = (
     "-c", "core.attributesFile=/dev/null", "-c", "core.quotePath=true",
     "-c", "core.compression=0", "-c", "pack.compression=0",
 )  # fmt: skip
-DIFF = ("diff-tree", "-r", "--raw", "-z", "-p", "-M100%", "--no-ext-diff", "--no-textconv", "--no-color", "old", "new")
+DIFF = (
+    "diff-tree", "-r", "--raw", "-z", "-p", "-M100%", "--no-rename-empty",
+    "--no-ext-diff", "--no-textconv", "--no-color", "old", "new",
+)  # fmt: skip
 _SECTION = re.compile(r"^(?=diff --git )", re.MULTILINE)
 
 

@@ -78,6 +78,14 @@ def test_each_kind_of_change_is_named(differ):
     assert "rename from old/name.py\nrename to new/name.py\n" in difference.diff
 
 
+def test_an_empty_file_is_no_renamed_one(differ):
+    difference = differ({"old/__init__.py": b""}, {"new/__init__.py": b""})
+    assert [(file.name, file.kind) for file in difference.files] == [
+        ("new/__init__.py", "added"),
+        ("old/__init__.py", "removed"),
+    ]
+
+
 def test_a_binary_or_very_large_file_is_only_named(differ):
     binary = only(differ({"w.pt": b"a\0b"}, {"w.pt": b"a\0c!"}))
     assert (binary.omitted, binary.lines, binary.old_size_bytes, binary.new_size_bytes) == (
