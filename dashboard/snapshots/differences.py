@@ -215,8 +215,9 @@ class _Comparison:
         kind: Kind = "added" if old_size is None else "removed" if new_size is None else "changed"
         if old_name:
             return FileChange(name, "renamed", old_name, old_size, new_size, head)
-        binary = BINARY if "\nBinary files " in head else None
-        if omitted := self._omitted.get(name) or (binary if patch else self._trouble):
+        omitted = None
+        if patch is None or "\nBinary files " in head + lines:
+            omitted = self._omitted.get(name) or (BINARY if patch else self._trouble)
             before = quoted(f"a/{name}") if kind != "added" else "/dev/null"
             after = quoted(f"b/{name}") if kind != "removed" else "/dev/null"
             head = f"{'Binary files' if omitted == BINARY else 'Files'} {before} and {after} differ\n"

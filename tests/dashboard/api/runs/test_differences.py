@@ -99,6 +99,21 @@ def test_a_binary_or_very_large_file_is_only_named(differ):
     assert (large.omitted, large.lines_added) == ("larger than 1 MiB", 0)
 
 
+def test_the_mode_of_a_very_large_file_is_in_the_patch(tmp_path):
+    files = {"run.sh": b"x\n" * MIB}
+    archives = tar(tmp_path / "old", files), tar(tmp_path / "new", files, frozenset(files))
+    change = only(compare(*archives, PATIENCE_S))
+    assert (change.omitted, change.diff) == (
+        None,
+        "diff --git a/run.sh b/run.sh\nold mode 100644\nnew mode 100755\n",
+    )
+
+
+def test_a_link_that_became_a_binary_file_is_only_named(differ):
+    change = only(differ({"w": "elsewhere"}, {"w": b"a\0b"}))
+    assert (change.omitted, change.diff) == ("binary", "Binary files a/w and b/w differ\n")
+
+
 def test_a_file_without_lines_leaves_the_patch_of_the_others_valid(differ, tmp_path):
     difference = differ({"a.py": b"1\n", "w.pt": b"a\0b", "z": b"1"}, {"a.py": b"2\n", "w.pt": b"a\0c", "z": b"2"})
     for name, content in (("a.py", b"1\n"), ("w.pt", b"a\0b"), ("z", b"1")):
