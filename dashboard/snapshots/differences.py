@@ -168,7 +168,7 @@ class _Comparison:
                 self._omitted[name] = reason
         is_whole = False
         with TemporaryDirectory() as repository, TemporaryFile() as stream, TemporaryFile() as out:
-            with suppress(GitTooSlow, GitTooLarge):
+            with suppress(GitTooSlow, GitTooLarge, _GitFailed):
                 self._git(repository, "init", "--quiet", "--bare", "--template=")
                 self._write(stream, b"old", self._old, names)
                 self._write(stream, b"new", self._new, names)
@@ -182,7 +182,7 @@ class _Comparison:
     def _git(
         self, repository: str, *arguments: str, stdin: IO[bytes] | None = None, out: IO[bytes] | None = None
     ) -> None:
-        """Run git in the time that is left. Raises GitTooSlow, GitTooLarge."""
+        """Run git in the time that is left. Raises GitTooSlow, GitTooLarge, _GitFailed."""
         outcome = git(
             Path(repository), *arguments, options=OPTIONS, env=ISOLATED, stdin=stdin, out=out,
             limit_s=self._until - SYSTEM_CLOCK.now(),
@@ -190,6 +190,7 @@ class _Comparison:
         )  # fmt: skip
         if outcome.code:
             self._trouble = f"git could not compare it: {outcome.complaint}"
+            raise _GitFailed
 
     def _reason_to_omit(self, name: str) -> str | None:
         sizes = [files.size(name) or 0 for files in (self._old, self._new)]
@@ -224,6 +225,10 @@ class _Comparison:
             return FileChange(name, kind, None, old_size, new_size, head, omitted=omitted)
         plus, minus = (sum(line.startswith(sign) for line in lines.split("\n")) for sign in "+-")
         return FileChange(name, kind, None, old_size, new_size, head, lines, plus, minus)
+
+
+class _GitFailed(Exception):
+    """Git ended with an error."""
 
 
 class _Patch(NamedTuple):

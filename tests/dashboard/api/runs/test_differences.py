@@ -142,6 +142,11 @@ def test_without_git_files_are_named_and_it_says_so(differ, monkeypatch):
     assert {file.omitted for file in difference.files} == {differences.NO_GIT} and not difference.truncated
 
 
+def test_what_git_does_not_take_is_named_with_its_reason(differ):
+    (reason,) = {file.omitted for file in differ({"a//b": b"1", "c": b"1"}, {"a//b": b"2", "c": b"2"}).files}
+    assert reason.startswith("git could not compare it: ") and "path component" in reason
+
+
 def test_bytes_that_are_no_text_are_replaced(differ):
     assert "-caf\ufffd\n+cafe\n" in differ({"a": b"caf\xe9\n"}, {"a": b"cafe\n"}).diff
 
