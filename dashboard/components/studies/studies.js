@@ -55,7 +55,7 @@ class Study {
       this._root,
       this._trouble,
       () => `api/sweeps/${sweepId}/curves`,
-      (sweep) => sweep && this._show(sweepPicture(sweep)),
+      (sweep) => (sweep ? this._show(sweepPicture(sweep)) : setText(this._trouble, this._picture?.note ?? '')),
       () => this._picture?.isLive ?? true,
     );
     polling.askSoon(0);

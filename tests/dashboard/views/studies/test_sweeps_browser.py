@@ -49,3 +49,21 @@ def test_trials_are_sorted_and_the_focus_stays_while_they_train(browser: Chromiu
         expect(page).to_have_url(re.compile(rf"compare\?runs=.*{seed.runs[label]}"))
         expect(page.get_by_role("heading", name="Compare 14 runs")).to_be_visible()
         assert visit.errors == []
+
+
+def test_sweep_without_a_point_says_so_as_long_as_it_has_none(browser: Chromium, tmp_path) -> None:
+    service = opened(tmp_path / "data")
+    sweep_id = seed_sweep(Seed(service.store, service.clock()))
+    empty = {
+        "metric": "val/loss", "state": "running", "early_stop": "none", "best": None, "trials": [], "hidden": 0,
+        "curves": [], "units": [], "scales": {}, "importance": None,
+    }  # fmt: skip
+    with browsed(service) as dashboard, signed_in(browser, dashboard) as visit:
+        page = visit.new_page()
+        page.route("**/curves", lambda route: route.fulfill(json=empty))
+        page.goto(f"{dashboard.url}/sweeps?id={sweep_id}")
+        expect(page.get_by_text("No trial has logged val/loss yet.")).to_be_visible()
+        for _ in range(2):
+            with page.expect_response("**/curves"):
+                pass
+        expect(page.get_by_text("No trial has logged val/loss yet.")).to_be_visible(timeout=1000)
