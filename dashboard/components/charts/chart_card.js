@@ -272,7 +272,9 @@ export class ChartCard {
     this.shared.changed(this);
   }
 
+  /** What is loaded later is drawn no more. */
   destroy() {
+    this.isVisible = false;
     this._plot?.destroy();
     this._plot = null;
   }
