@@ -104,7 +104,7 @@ tabs.addEventListener('message', ({ data }) => {
   if (data === 'signed out') leaveSignedOut();
 });
 
-// The browser keeps a page that was left unchanged: it must not appear again after signing out.
+// The browser keeps pages for its Back button: none of them may appear again after signing out.
 addEventListener('pageshow', (event) => {
   if (!event.persisted) return;
   document.documentElement.hidden = true;
