@@ -6,6 +6,7 @@ from collections.abc import Callable, Mapping, Sequence
 from importlib.resources import files
 from typing import Any
 
+import streamlit as st
 from streamlit.components.v2 import component
 
 from domain.text.formats import size
@@ -82,8 +83,13 @@ def refresh(every_s: float | None, trouble: str) -> None:
     _refresh(data={"every_s": every_s, "trouble": trouble}, key="refresh", on_changed_change=_rerun, width="content")
 
 
+IS_REDRAW = "is_redraw"
+"""In the session: whether the page asked for this run, not its visitor."""
+
+
 def _rerun() -> None:
-    """Do nothing beyond the rerun that follows."""
+    """Note that the page is drawn again by itself: what the visitor's last action left on it stays."""
+    st.session_state[IS_REDRAW] = True
 
 
 def live_charts(run_id: str, key: str | None = None) -> None:

@@ -13,6 +13,7 @@ from typing import NamedTuple, ParamSpec
 import streamlit as st
 from sqlalchemy.exc import SQLAlchemyError
 
+from dashboard.components.browser import IS_REDRAW
 from dashboard.security.turns import NoTurn
 from dashboard.service import service
 from dashboard.views.layout import visitor
@@ -154,8 +155,11 @@ def cause(error: Exception) -> str:
 
 
 def show(key: str = DIALOG) -> bool:
-    """Show the error of the last action once; returns whether there was one."""
-    error: str | None = st.session_state.pop(key, None)
+    """Show the error of the last action until the visitor does something else; returns whether there is one."""
+    shown = f"{key}_shown"
+    before = st.session_state.get(shown) if st.session_state.get(IS_REDRAW) else None
+    error: str | None = st.session_state.pop(key, before)
+    st.session_state[shown] = error
     if error is not None:
         st.error(as_text(error))
     return error is not None

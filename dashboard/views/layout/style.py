@@ -46,8 +46,11 @@ def kept_fresh() -> Iterator[None]:
 
     The browser asks, while the page is seen: Streamlit's own timers (`run_every`) outlive their page."""
     st.session_state[REFRESH] = None
-    yield
-    browser.refresh(st.session_state[REFRESH], service.current().trouble or "")
+    try:
+        yield
+        browser.refresh(st.session_state[REFRESH], service.current().trouble or "")
+    finally:
+        st.session_state[browser.IS_REDRAW] = False
 
 
 def refresh_within(seconds: float) -> None:

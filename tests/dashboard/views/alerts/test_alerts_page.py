@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 
+from dashboard.components.browser import IS_REDRAW
 from db.alerts import alerts, events
 from domain.alerts.rules import Act, Trigger
 from tests.dashboard.alerts.conftest import patience
@@ -56,6 +57,17 @@ def test_refused_alert_says_why_without_its_address(pages: Pages) -> None:
     button(page, "Set alert").click().run()
     assert not page.exception and "own network" in page.error[0].value
     assert "secret" not in page.error[0].value and alerts.alerts(pages.service.store) == []
+
+
+def test_a_refusal_stays_while_the_page_draws_itself_again_and_goes_with_the_next_action(pages: Pages) -> None:
+    page = pages.open("alerts")
+    button(page, "Set alert").click().run()
+    (refusal,) = (error.value for error in page.error)
+    for _ in range(2):
+        page.session_state[IS_REDRAW] = True  # as the refreshing component's callback leaves it
+        assert [error.value for error in page.run().error] == [refusal]
+    page.selectbox(key="alert_rule").set_value(Trigger.HUNG).run()
+    assert not page.error
 
 
 def test_an_alert_that_acts_is_set_where_the_rule_allows_it(pages: Pages) -> None:
