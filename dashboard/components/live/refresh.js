@@ -6,6 +6,7 @@ import { Redraws } from './redraws.js';
 
 const LOOK_FOR_TROUBLE_MS = 15_000;
 const LOOK_FOR_ITS_END_MS = 3000;
+const GONE = 'the server cannot answer';
 const WARNING = 'X-Rankzero-Warning';
 
 /** @param {import('../elements/elements.js').Component} component */
@@ -37,11 +38,11 @@ class Refresh {
     this._looking = setInterval(() => void this._look(trouble), everyMs);
   }
 
-  /** @param {string} shown start.js says where there is no answer */
+  /** @param {string} shown start.js says where there is no answer; that the store is gone, the page does */
   async _look(shown) {
     if (document.hidden) return;
     const options = { method: 'HEAD', cache: /** @type {const} */ ('no-store') };
-    const trouble = await read('api/health', options, warningOf).catch(() => shown);
+    const trouble = await read('api/health', options, warningOf).catch(({ status }) => (status >= 500 ? GONE : shown));
     if (trouble !== shown && this._looking) this._redraws.soon(0);
   }
 
