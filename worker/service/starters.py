@@ -182,6 +182,7 @@ def keep(home: Home) -> None:
         leave()
     code = worker.wait()
     if is_ending:
+        signal.signal(signal.SIGTERM, signal.SIG_IGN)  # `end_all` repeats it until this process is gone
         return
     signal.signal(signal.SIGTERM, signal.SIG_DFL)
     SYSTEM_CLOCK.pause(0.0 if code in (0, -signal.SIGTERM) else AGAIN_AFTER_S if code < 0 else REFUSED_AGAIN_AFTER_S)
