@@ -31,7 +31,7 @@ def explained(key: str, text: str | None, width: Literal["stretch", "content"] =
 P = ParamSpec("P")
 Colour = Literal["red", "orange", "yellow", "blue", "green", "violet", "gray", "primary"]
 log = logging.getLogger(__name__)
-ASK_AGAIN_S = 3
+ASK_AGAIN_S, LOOK_AT_DISK_S = 3, 15
 REFRESH, STORE_IS_AWAY = "refresh_within_s", "store_is_away"
 
 
@@ -42,7 +42,7 @@ def hidden_title(title: str) -> None:
 
 @contextmanager
 def kept_fresh() -> Iterator[None]:
-    """Have the page drawn again as often as its parts ask by `refresh_within`, and when the server has another trouble.
+    """Have the page drawn again as often as its parts ask by `refresh_within`, and when the server's trouble changes.
 
     The browser asks, while the page is seen: Streamlit's own timers (`run_every`) outlive their page."""
     st.session_state[REFRESH] = None
@@ -71,7 +71,8 @@ def warn_of_trouble() -> None:
             f"{trouble} Training continues; its output waits on the nodes. Stored data can be read.",
             icon=":material/hard_drive:",
         )
-    elif current.files.free_bytes() < 0:
+    elif current.files.free_bytes() < 0:  # no trouble of which the browser hears
+        refresh_within(LOOK_AT_DISK_S)
         st.error(
             f"The disk of {as_text(str(current.settings.data))} is nearly full. Training continues; its "
             "output waits on the nodes and is sent as soon as there is space.",
@@ -80,7 +81,7 @@ def warn_of_trouble() -> None:
 
 
 def quiet_without_store(show: Callable[P, None]) -> Callable[P, None]:
-    """Leave it to the banner of the page to say that the store cannot be read, and rerun the page until it can."""
+    """Leave it to the banner of the page to say that the store cannot be read; the page is drawn again until it can."""
 
     @functools.wraps(show)
     def guarded(*args: P.args, **kwargs: P.kwargs) -> None:
@@ -91,7 +92,6 @@ def quiet_without_store(show: Callable[P, None]) -> Callable[P, None]:
                 log.warning("a page could not be shown: %s", error)
             if not st.session_state.get(STORE_IS_AWAY):  # else the banner says so
                 _say_store_is_away(error)
-            refresh_within(ASK_AGAIN_S)
 
     return guarded
 
@@ -107,6 +107,7 @@ def _why_away() -> Exception | None:
 
 
 def _say_store_is_away(error: Exception) -> None:
+    refresh_within(ASK_AGAIN_S)
     cause = str(getattr(error, "orig", None) or error)
     if isinstance(error, StoreGone):  # it does not recover on its own
         st.error(as_text(cause), icon=":material/cloud_off:")

@@ -14,7 +14,7 @@ from dashboard.components import browser
 from dashboard.page_titles import TITLES
 from dashboard.service import imports
 from dashboard.views import page_list
-from dashboard.views.layout import actions, sharing
+from dashboard.views.layout import actions, sharing, style
 from dashboard.views.run import checkpoints, code, dialogs, ranks, tabs
 from dashboard.views.run import run_page as run
 from db.attempts import attempt_queries
@@ -351,6 +351,16 @@ def test_a_page_is_drawn_again_as_often_as_its_quickest_part_asks(full, address,
     page, _, query = address.partition("?")
     full.open(page, **dict(pair.split("=") for pair in query.split("&") if pair))
     assert asked == [(every_s, "")]
+
+
+def test_a_page_with_a_banner_looks_whether_its_reason_lasts(empty, monkeypatch):
+    asked = []
+    monkeypatch.setattr(browser, "refresh", lambda every_s, trouble: asked.append(every_s))
+    monkeypatch.setattr(empty.service.files, "_reserve_bytes", 2**62)
+    assert len(empty.open().error) == 1
+    monkeypatch.setattr(style, "_why_away", lambda: OSError("Input/output error"))
+    assert len(empty.open().error) == 1
+    assert asked == [style.LOOK_AT_DISK_S, style.ASK_AGAIN_S]
 
 
 def test_the_browser_hears_of_another_trouble_than_the_page_shows(empty, monkeypatch):
