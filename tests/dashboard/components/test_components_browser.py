@@ -115,6 +115,20 @@ def test_zooming_in_fetches_what_the_first_picture_left_out(server: FakeServer, 
     expect(trouble).to_have_text("Finer points could not be read. It broke.")
 
 
+def test_series_whose_finer_points_cannot_be_read_holds_up_no_other(server: FakeServer, show: Show) -> None:
+    for name in ("train/loss", "val/loss"):
+        server.metrics[name] = falling(20_000)
+        server.picture.append(series(name, falling(20_000)[::10]))
+    page = show()
+    page.route("**/metrics?name=train*", lambda route: route.fulfill(status=500, json={}))
+    over = card(page, "val/loss").locator(".u-over")
+    expect(over).to_be_visible()
+    drag(page, over, 0.5, 0.6)
+    expect(card(page, "val/loss").locator(".trouble")).to_contain_text("Finer points could not be read.")
+    wait_for(lambda: len(server.asked) == 1, "the finer points of the other to be asked for")
+    assert "name=val" in server.asked[0]
+
+
 def test_a_lost_connection_is_shown_and_goes_on_after_the_last_point(server: FakeServer, show: Show) -> None:
     server.picture.append(series("train/loss", falling(100)))
     page = show("run_header,charts")
