@@ -525,14 +525,15 @@ export class ChartCard {
       ({ name }) => !this._asked.has(name),
     );
     for (const { name } of lines) this._asked.add(name);
-    try {
-      for await (const found of this.shared.source.details(lines, zoom)) {
+    for (const asked of this.shared.source.details(lines, zoom)) {
+      try {
+        const found = await asked;
         if (this._zoom !== zoom) return;
         for (const [name, series] of found) this._detail.set(name, series);
         this.shared.changed(this);
+      } catch (error) {
+        if (this._zoom === zoom) setText(this._trouble, `Finer points could not be read. ${sentenceOf(error)}`);
       }
-    } catch (error) {
-      if (this._zoom === zoom) setText(this._trouble, `Finer points could not be read. ${sentenceOf(error)}`);
     }
   }
 

@@ -28,7 +28,8 @@ import { loadSettings } from './chart_toolbar.js';
  * @property {boolean} sharesAxis whether all charts show the same part of one axis
  * @property {() => ChartSpec[]} specs in the order they are shown
  * @property {() => OriginsOf} origins what places the points of a line on the axis
- * @property {(lines: LineSpec[], zoom: Zoom) => AsyncIterable<Map<string, Series>>} details finer points of a part
+ * @property {(lines: LineSpec[], zoom: Zoom) => Iterable<Promise<Map<string, Series>>>} details finer points of a
+ *   part, by requests of which each may fail
  * @property {(spec: ChartSpec) => string} subject whose chart it is
  * @property {() => string} emptySentence why there is no chart
  * @property {(id: string) => Zoom|null} zoomOf the part of a chart that was shown last
@@ -72,13 +73,13 @@ export class RunSource {
   }
 
   /** @param {LineSpec[]} lines @param {Zoom} zoom */
-  async *details(lines, zoom) {
+  *details(lines, zoom) {
     const origins = this.origins()(null);
     for (const { name } of lines) {
       const series = this.connection.store.series.get(name);
       const steps = series && inside(series, zoom, origins);
       if (series && steps?.mayHaveMore) {
-        yield new Map([[name, await fetchDetail(this.connection.runId, series, steps)]]);
+        yield fetchDetail(this.connection.runId, series, steps).then((detail) => new Map([[name, detail]]));
       }
     }
   }

@@ -221,7 +221,7 @@ export class ComparedCharts {
   }
 
   /** The finer points of all runs, in one request. @param {LineSpec[]} lines @param {Zoom} zoom */
-  async *details(lines, zoom) {
+  *details(lines, zoom) {
     const origins = this.origins();
     const steps = { first: Infinity, last: -Infinity };
     for (const line of lines) {
@@ -232,7 +232,7 @@ export class ComparedCharts {
       steps.last = Math.max(steps.last, last);
     }
     const names = new Set(lines.map((line) => nameOf(line.name)));
-    if (steps.last > steps.first) yield await this.connection.detail([...names], steps);
+    if (steps.last > steps.first) yield this.connection.detail([...names], steps);
   }
 
   /** @param {ChartSpec} spec */
