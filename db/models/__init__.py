@@ -12,9 +12,11 @@ from db.models.base import DeletedAttempt as DeletedAttempt
 from db.models.base import StoreIdentity as StoreIdentity
 from db.models.base import new_id as new_id
 from db.models.files import Checkpoint as Checkpoint
+from db.models.files import CheckpointTask as CheckpointTask
 from db.models.files import Chunk as Chunk
 from db.models.files import Discarded as Discarded
 from db.models.files import File as File
+from db.models.files import RetentionRule as RetentionRule
 from db.models.files import Series as Series
 from db.models.health import HardwareTest as HardwareTest
 from db.models.health import IncidentRow as IncidentRow

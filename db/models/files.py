@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 from sqlalchemy import BigInteger, ForeignKey, String, Text, UniqueConstraint
 from sqlalchemy.orm import Mapped, mapped_column
 
 from db.models.base import Base, ExactFloat
+from db.models.people import NAME
 
 
 class File(Base):
@@ -23,6 +26,8 @@ class File(Base):
     """Bytes that are durable on the server."""
     points_offset: Mapped[int] = mapped_column(BigInteger, default=0)
     """Bytes whose points are stored."""
+    compressed_bytes: Mapped[int | None] = mapped_column(BigInteger)
+    """Its size on disk once it is compressed, after the run's end; None: as it came."""
 
 
 class Series(Base):
@@ -104,6 +109,68 @@ class Checkpoint(Base):
     """One sentence while it cannot be stored."""
     resend_requested_at: Mapped[float | None]
     """When a person asked its node to send it again after the attempt's end; None once the node has answered."""
+    holds: Mapped[list[Any] | None]
+    """The kinds of state in it (`domain.checkpoints.contents`), as its node read them; None: not read."""
+    merged_from: Mapped[int | None]
+    """The id of the checkpoint that it was merged from; not a foreign key: it may be deleted since."""
+    pinned_at: Mapped[float | None]
+    """When a person pinned it: no retention rule deletes it."""
+    pinned_by: Mapped[str | None] = mapped_column(NAME)
+    deleted_at: Mapped[float | None] = mapped_column(index=True)
+    """When it was deleted: its bytes stay for some days, in which it can be restored."""
+    deleted_by: Mapped[str | None] = mapped_column(NAME)
+    """Who deleted it; None: the retention rule."""
+    deleted_why: Mapped[str | None] = mapped_column(Text)
+    """The rule that it was deleted by."""
+
+
+class CheckpointTask(Base):
+    """Work on a checkpoint that a person asked for and a node does: merge, push, show or diff."""
+
+    __tablename__ = "checkpoint_tasks"
+
+    id: Mapped[int] = mapped_column(primary_key=True)
+    kind: Mapped[str] = mapped_column(String(8))
+    checkpoint_id: Mapped[int] = mapped_column(ForeignKey("checkpoints.id", ondelete="CASCADE"), index=True)
+    other_id: Mapped[int | None]
+    """The second checkpoint of a diff."""
+    options: Mapped[dict[str, Any]]
+    """format of a merge; target and secret's name of a push."""
+    node_id: Mapped[str] = mapped_column(String(10), index=True)
+    by: Mapped[str | None] = mapped_column(NAME)
+    """Who asked for it."""
+    via: Mapped[str | None] = mapped_column(Text)
+    asked_at: Mapped[float]
+    cancel_requested_at: Mapped[float | None]
+    """Desired state; the columns below are observed state."""
+    state: Mapped[str] = mapped_column(String(16), default="waiting")
+    """waiting, running, then succeeded, failed or cancelled."""
+    doing: Mapped[str | None] = mapped_column(Text)
+    """The node's current work, as a part of a sentence."""
+    done_bytes: Mapped[int] = mapped_column(BigInteger, default=0)
+    total_bytes: Mapped[int | None] = mapped_column(BigInteger)
+    message: Mapped[str | None] = mapped_column(Text)
+    """Why it failed, in a sentence."""
+    result: Mapped[dict[str, Any] | None]
+    merged_id: Mapped[int | None]
+    """The checkpoint that a merge made."""
+    ended_at: Mapped[float | None]
+
+
+class RetentionRule(Base):
+    """The checkpoints that a project or a single run keeps; none: all."""
+
+    __tablename__ = "retention_rules"
+    __table_args__ = (UniqueConstraint("project"), UniqueConstraint("run_id"))
+
+    id: Mapped[int] = mapped_column(primary_key=True)
+    project: Mapped[str | None] = mapped_column(Text)
+    run_id: Mapped[str | None] = mapped_column(ForeignKey("runs.id", ondelete="CASCADE"))
+    """Overrides its project's rule; None: the rule of a project."""
+    rule: Mapped[str] = mapped_column(Text)
+    """last 2, best 1 by val/loss, every 10000 steps (`domain.checkpoints.retention`)."""
+    set_by: Mapped[str | None] = mapped_column(NAME)
+    set_at: Mapped[float]
 
 
 class Discarded(Base):

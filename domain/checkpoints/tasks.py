@@ -1,0 +1,104 @@
+"""The work on checkpoints that a node does for people: what it is asked, what it reports, and what people see."""
+
+from __future__ import annotations
+
+from enum import StrEnum
+from typing import Annotated, Any, Literal
+
+from pydantic import BaseModel, ConfigDict, Field
+
+from domain.assignments import ResumeFrom
+from domain.requests.bounds import Count
+from domain.spec import RunSpec
+
+
+class TaskKind(StrEnum):
+    """The kinds of work."""
+
+    MERGE = "merge"
+    """One set of safetensors files with plain names, of all shards."""
+    PUSH = "push"
+    """Upload to the Hugging Face Hub or a bucket."""
+    SHOW = "show"
+    """Names, shapes, dtypes and norms of the tensors."""
+    DIFF = "diff"
+    """Relative change and cosine of each layer between two checkpoints."""
+
+
+MergeFormat = Literal["safetensors", "hf"]
+TaskState = Literal["waiting", "running", "succeeded", "failed", "cancelled"]
+ENDED_STATES = ("succeeded", "failed", "cancelled")
+
+
+class DesiredCheckpointTask(BaseModel):
+    """The request to a node; repeated until it has reported the end."""
+
+    model_config = ConfigDict(frozen=True)
+
+    task_id: int
+    kind: TaskKind
+    run_id: str
+    attempt: int
+    fence: int
+    node_rank: int
+    uid: str = ""
+    """Identify the attempt whose checkpoint it is, under which a merged one is offered."""
+    spec: RunSpec
+    """Its Python and environment run the program."""
+    sources: Annotated[list[ResumeFrom], Field(min_length=1, max_length=2)]
+    """The stored checkpoints to read: of a diff two."""
+    format: MergeFormat = "safetensors"
+    target: str = ""
+    """Of a push: hf:ORG/NAME or s3://BUCKET/PREFIX."""
+    is_private: bool = True
+    is_cancelled: bool = False
+    secrets: Annotated[dict[str, str], Field(exclude=True, repr=False)] = {}
+    """Credentials of a push; in no file and no message but the server's answer to its node."""
+    card: dict[str, Any] = {}
+    """Of a push: what the model card says of the run."""
+    token: str = ""
+    """Speaks for the attempt's task; empty in the store."""
+
+    @property
+    def label(self) -> str:
+        """RUN/ATTEMPT/UID, as of the attempt's assignment."""
+        return f"{self.run_id}/{self.attempt}/{self.uid}"
+
+
+class CheckpointTaskReport(BaseModel):
+    """A node's report on a task; the last one is sent until it is acknowledged."""
+
+    state: TaskState
+    doing: Annotated[str, Field(max_length=300)] | None = None
+    done_bytes: Count = 0
+    total_bytes: Count | None = None
+    message: Annotated[str, Field(max_length=4000)] | None = None
+    """Why it failed: what happened, the rule, and what to do."""
+    result: dict[str, Any] | None = None
+    """Of a program that succeeded."""
+    merged_id: Count | None = None
+    """The checkpoint that a merge has sent."""
+
+
+class CheckpointTaskView(BaseModel):
+    """A task as pages, the API and the command line show it."""
+
+    id: int
+    kind: TaskKind
+    checkpoint_id: int
+    name: str
+    """Of the checkpoint."""
+    other_id: int | None = None
+    other_name: str | None = None
+    node: str
+    by: str | None
+    asked_at: float
+    state: TaskState
+    doing: str | None = None
+    done_bytes: int = 0
+    total_bytes: int | None = None
+    message: str | None = None
+    result: dict[str, Any] | None = None
+    merged_id: int | None = None
+    ended_at: float | None = None
+    options: dict[str, Any] = {}

@@ -1,0 +1,1 @@
+"""Programs that read checkpoints in the Python that trains."""
