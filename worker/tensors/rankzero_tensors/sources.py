@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from types import MappingProxyType
 from typing import TYPE_CHECKING, Protocol
 
 if TYPE_CHECKING:
     import torch
+
+NONE_TIED: Mapping[str, str] = MappingProxyType({})
 
 
 class Refused(Exception):
@@ -21,12 +24,12 @@ class TensorFacts:
 
     shape: tuple[int, ...]
     dtype: str
-    """As safetensors' headers name it without torch: float32, bfloat16, int64, bool, float8_e4m3fn."""
+    """As torch names it: float32, bfloat16, int64, bool, float8_e4m3fn."""
     nbytes: int
 
 
 class Source(Protocol):
-    """An open checkpoint: the model's tensors by their plain names."""
+    """An open checkpoint: the model's tensors by their plain names. Formats derive from it."""
 
     format: str
     """safetensors, torch, distributed checkpoint, DeepSpeed ZeRO 3, …"""
@@ -34,16 +37,20 @@ class Source(Protocol):
     """What is read: their digests are named in the result."""
     tensors: Mapping[str, TensorFacts]
     """In the order of the checkpoint."""
+    tied: Mapping[str, str] = NONE_TIED
+    """Names of one storage, where the format says so: a later name -> the first one. Both are in `tensors`."""
     notes: Sequence[str]
     """Sentences about what is left out or renamed."""
 
     def read(self, name: str) -> torch.Tensor:
         """Read one whole tensor onto the CPU, contiguous. Raises Refused, OSError."""
+        ...
+
+    def samples(self, name: str) -> Iterator[tuple[tuple[slice, ...], torch.Tensor]]:
+        """Yield parts of a tensor, read again, another way where there is one: each with its place in the whole."""
+        whole = self.read(name)
+        yield (slice(None),) * whole.dim(), whole
 
     def close(self) -> None:
         """Close the files."""
-
-
-def open_source(path: Path) -> Source:
-    """Open a checkpoint: a file, or an unpacked folder. Raises Refused, OSError."""
-    raise Refused(f"{path.name} is of no known format.")
+        ...

@@ -1,0 +1,1 @@
+"""The formats of checkpoints: each module has `recognize(path)` and `open(path)`."""
