@@ -11,7 +11,7 @@ import warnings
 from typing import Any
 
 from .reports import Report, print_line
-from .sources import Refused
+from .sources import Failed, Refused
 
 COMMANDS = ("merge", "show", "diff")
 """Modules of this package with `run(arguments, report) -> result`; imported when asked for, as torch takes seconds."""
@@ -35,6 +35,8 @@ def answer(command: str, arguments: list[str], report: Report) -> dict[str, Any]
         return {"refused": str(refusal)}
     except ModuleNotFoundError as error:
         return {"refused": f"The Python that trains lacks {error.name}: install it there (pip install {error.name})."}
+    except Failed as failure:
+        return {"failed": str(failure)}
     except (MemoryError, RecursionError):
         return {"failed": "Reading the checkpoint takes more memory than there is."}
     except OSError as error:

@@ -18,6 +18,10 @@ class Refused(Exception):
     """The checkpoint cannot be read; the message says what it is, the rule, and what to do."""
 
 
+class Failed(Exception):
+    """The disk or the memory does not allow it, or what was written is wrong; the message says so and what to do."""
+
+
 @dataclass(frozen=True)
 class TensorFacts:
     """A tensor without its values."""
