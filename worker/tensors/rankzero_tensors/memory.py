@@ -42,7 +42,7 @@ def fill(file: FileIO, at: int, target: torch.Tensor) -> int:
         return at
     dim = next(dim for dim, size in enumerate(target.shape) if size > 1)
     rows = max(1, STRIP_BYTES * target.shape[dim] // target.nbytes)
-    for part in target.split(rows, dim):
+    for part in torch.split(target, rows, dim):
         at = fill(file, at, part)
     return at
 

@@ -57,4 +57,4 @@ class Source(Protocol):
 
     def close(self) -> None:
         """Close the files."""
-        ...
+        return

@@ -145,7 +145,7 @@ def _places(folder: Path, storage: Mapping[Any, Any]) -> Places:
             folder / info.relative_path,
             info.offset,
             info.length,
-            tuple(getattr(info, "transform_descriptors", 0) or ()),
+            tuple(getattr(info, "transform_descriptors", None) or ()),
         )
         for index, info in storage.items()
     }
