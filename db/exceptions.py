@@ -35,6 +35,10 @@ class NoSuchCheckpoint(NoSuch):
     """There is no checkpoint of that id."""
 
 
+class NoSuchCheckpointTask(NoSuch):
+    """There is no work on a checkpoint of that id."""
+
+
 class NoSuchLink(NoSuch):
     """There is no link with this id or token."""
 

@@ -439,6 +439,8 @@ class CheckpointOffer(BaseModel):
     written_at: Moment
     prefix: Annotated[str, Field(max_length=200)] | None = None
     """A removable prefix of every parameter's name, such as `module.` from a saved DDP wrapper."""
+    task_id: Count | None = None
+    """The task that merged it; None: a training saved it."""
 
 
 class JobReport(BaseModel):

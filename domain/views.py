@@ -307,6 +307,10 @@ class CheckpointView:
     """One sentence while it cannot be stored."""
     is_asked_for_again: bool = False
     """Whether its node is asked to send it again."""
+    merged_from: int | None = None
+    """The id of the checkpoint that it was merged from: nothing resumes from it on its own."""
+    merged_from_name: str | None = None
+    """None where that was deleted since."""
 
 
 @dataclass(frozen=True)

@@ -42,6 +42,7 @@ from dashboard.api import (
 )
 from dashboard.api.context import CHECKPOINT_THREADS, Threads
 from dashboard.api.runs import (
+    checkpoint_tasks,
     checkpoints,
     compare,
     lists,
@@ -156,6 +157,7 @@ ROUTERS = (
     metrics,
     logs,
     checkpoints,
+    checkpoint_tasks,
     nodes,
     profiles,
     system,

@@ -30,6 +30,7 @@ from dashboard.security.signing_in.device_logins import DeviceLogins
 from dashboard.security.signing_in.known_addresses import known_addresses_in
 from dashboard.security.signing_in.provider_settings import admission_of
 from dashboard.security.turns import Turns
+from dashboard.service.checkpoint_tasks import CheckpointTasks
 from dashboard.service.deletions import Deletions
 from dashboard.service.live_attempts import Silence, SlowRanks
 from dashboard.service.live_runs import LiveRuns
@@ -99,6 +100,7 @@ class Parts:
         self.join_tokens = JoinTokens(store, self.clock)
         self.registry = NodeRegistry(store, self.clock)
         self.lineage = Lineage(store, self.clock)
+        self.checkpoint_tasks = CheckpointTasks(store, self.clock, self.hub, self.files, self.credentials)
         self.preflights = Preflights(store, self.clock, self.hub.desired_state_changed)
         self.health = NodeHealth(store, self.clock, self.hub.desired_state_changed, self.node, self.schedule)
         self.installations = Installations(self.clock)

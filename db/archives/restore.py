@@ -209,6 +209,8 @@ class _Restoration:
             self._content.move_file(_id(values), file.id, file.size_bytes)
         for values in document.checkpoints:
             checkpoint = row_of(Checkpoint, values, fence=fence, id=None, complete=True)
+            if checkpoint.merged_from is not None:  # 0: its source is not in the archive
+                checkpoint.merged_from = self._checkpoints.get(checkpoint.merged_from, 0)
             self._session.add(checkpoint)
             self._session.flush()
             self._checkpoints[_id(values)] = checkpoint.id

@@ -94,7 +94,7 @@ def origin_words(checkpoint: Checkpoint | None) -> str:
 def find_checkpoint(session: Session, run_id: str, name: str | None) -> Checkpoint | None:
     """The newest complete checkpoint with this path, file name or id; by step, then by time.
 
-    Without a name any, but none that a rollback leaves behind; None when the run has none.
+    Without a name any that a training saved and no rollback leaves behind; None when the run has none.
     Raises InvalidRequest when `name` matches none, UnclearCheckpoint where a name is needed."""
     complete = (
         select(Checkpoint, Attempt.number)
@@ -106,7 +106,8 @@ def find_checkpoint(session: Session, run_id: str, name: str | None) -> Checkpoi
     candidates = session.execute(complete).all()
     if name is None:
         left = rollbacks_of(session, run_id)
-        files = {_file(c): c for c, number in candidates if not is_left_behind(left, number, c.step, c.written_at)}
+        saved = [(c, number) for c, number in candidates if c.merged_from is None]
+        files = {_file(c): c for c, number in saved if not is_left_behind(left, number, c.step, c.written_at)}
         chosen = choose_checkpoint([*files], _world_size(session, run_id))
         return files[chosen] if chosen else None
     ids = [c for c, _ in candidates if name == str(c.id)]

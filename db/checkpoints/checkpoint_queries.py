@@ -33,7 +33,9 @@ def checkpoints(store: Store, run_id: str) -> list[CheckpointView]:
     with store.read() as session:
         rows = [_checkpoint_view(row, number) for row, number in session.execute(query)]
         world_size = RunSpec.model_validate(session.get_one(Run, run_id).spec).world_size if rows else 1
-        latest = _latest([view for view in rows if view.complete], world_size)
+        names = {view.id: view.name for view in rows}
+        rows = [replace(view, merged_from_name=names.get(view.merged_from or 0)) for view in rows]
+        latest = _latest([view for view in rows if view.complete and view.merged_from is None], world_size)
         views = [replace(view, latest=view is latest) for view in rows]
         return _with_best(_measured(session, run_id, views))
 
@@ -62,10 +64,11 @@ def _checkpoint_view(row: Checkpoint, attempt: int) -> CheckpointView:
         loss_name=None,
         latest=False,
         best=False,
-        is_part=is_part(row.path),
+        is_part=row.merged_from is None and is_part(row.path),
         prefix=row.prefix,
         trouble=row.trouble,
         is_asked_for_again=row.resend_requested_at is not None,
+        merged_from=row.merged_from,
     )
 
 
@@ -135,7 +138,7 @@ def _latest(complete: list[CheckpointView], world_size: int) -> CheckpointView |
 
 def _with_best(views: list[CheckpointView]) -> list[CheckpointView]:
     """Mark the best by validation loss; a training loss covers one batch and says too little."""
-    whole = [view for view in views if view.complete and not view.is_part]
+    whole = [view for view in views if view.complete and not view.is_part and view.merged_from is None]
     measured = [view for view in whole if view.loss is not None and math.isfinite(view.loss)]
     validated = [view for view in measured if view.loss_name in VALIDATION_LOSS]
     best = min(validated, key=lambda view: view.loss or 0.0, default=None)

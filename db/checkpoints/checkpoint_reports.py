@@ -8,6 +8,7 @@ from sqlalchemy import Select, delete, or_, select
 from sqlalchemy.orm import Session
 
 from db.attempts.deliveries import are_sent
+from db.checkpoints import merged
 from db.engine import Store
 from db.exceptions import NotOwner
 from db.lookups import add_history, attempt_scope, task_of_node
@@ -32,7 +33,12 @@ def offered(
 
     Raises NotOwner, Superseded."""
     with store.write(attempt_scope(fence)) as session:
-        _, attempt = task_of_node(session, node_id, fence, node_rank)
+        values = offer.model_dump(exclude={"task_id"})
+        if offer.task_id is None:
+            _, attempt = task_of_node(session, node_id, fence, node_rank)
+        else:
+            source, attempt = merged.merge_of(session, node_id, fence, node_rank, offer.task_id)
+            values = merged.values_of(source, offer)
         same = select(Checkpoint).filter_by(fence=fence, node_rank=node_rank, path=offer.path, sha256=offer.sha256)
         checkpoint = session.scalars(same).first()
         if checkpoint is None:
@@ -43,7 +49,7 @@ def offered(
                 complete=False,
                 created_at=now,
                 location=locate(attempt.run_id),
-                **offer.model_dump(),
+                **values,
             )
             session.add(checkpoint)
             session.flush()
@@ -56,6 +62,8 @@ def of_node(store: Store, node_id: str, checkpoint_id: int) -> tuple[Checkpoint,
         checkpoint = session.get(Checkpoint, checkpoint_id)
         if checkpoint is None:
             raise NotOwner(f"Checkpoint {checkpoint_id} was not offered by this node.")
+        if merged.is_sent_by(session, node_id, checkpoint):
+            return checkpoint, session.get_one(Attempt, checkpoint.fence).run_id
         _, attempt = task_of_node(session, node_id, checkpoint.fence, checkpoint.node_rank)
         return checkpoint, attempt.run_id
 

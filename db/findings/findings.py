@@ -83,6 +83,7 @@ def _naming_checkpoint(session: Session, run_id: str, finding: FindingView) -> F
         return finding
     query = select(Checkpoint.path, Checkpoint.step).join(Attempt, Attempt.fence == Checkpoint.fence)
     query = query.where(Attempt.run_id == run_id, Attempt.number <= finding.attempt, Checkpoint.complete)
+    query = query.where(Checkpoint.merged_from.is_(None))
     last = query.where(Checkpoint.step < since).order_by(Checkpoint.step.desc(), Checkpoint.id.desc())
     if (good := session.execute(last.limit(1)).first()) is None:
         return finding
@@ -156,7 +157,10 @@ _HAS_WHOLE = exists().where(
     _NEWER.fence == Checkpoint.fence, _NEWER.node_rank == Checkpoint.node_rank,
     _NEWER.path == Checkpoint.path, _NEWER.complete,
 )  # fmt: skip
-_NEVER_ARRIVED = (Attempt.state.in_(TERMINAL_STATES), are_sent(), Checkpoint.complete.is_(False), ~_HAS_WHOLE)
+_NEVER_ARRIVED = (
+    Attempt.state.in_(TERMINAL_STATES), are_sent(), Checkpoint.complete.is_(False), ~_HAS_WHOLE,
+    Checkpoint.merged_from.is_(None),
+)  # fmt: skip
 _OF_FENCES = (
     select(Checkpoint)
     .join(Attempt, Attempt.fence == Checkpoint.fence)

@@ -10,7 +10,7 @@ from sqlalchemy import ColumnElement, Select, bindparam, func, select
 from sqlalchemy.orm import Session
 
 from db.engine import Store
-from db.models import Alert, Attempt, Checkpoint, Run, SharedLink, Study
+from db.models import Alert, Attempt, Checkpoint, CheckpointTask, Run, SharedLink, Study
 from domain.choices import RUN_ID
 from domain.spec import RunSpec
 
@@ -20,6 +20,7 @@ class ObjectKind(StrEnum):
 
     RUN = "run_id"
     CHECKPOINT = "checkpoint_id"
+    CHECKPOINT_TASK = "task_id"
     STUDY = "study_id"
     ALERT = "alert_id"
     LINK = "link_id"
@@ -66,10 +67,16 @@ def _of_run(session: Session, run_id: str) -> list[Owned]:
 
 
 def _of_checkpoint(session: Session, checkpoint_id: str) -> list[Owned]:
-    if not checkpoint_id.isdecimal() or len(checkpoint_id) > 18:
-        return []
-    query = _RUN.join(Attempt, Attempt.run_id == Run.id).join(Checkpoint, Checkpoint.fence == Attempt.fence)
-    return _read(session, query.where(Checkpoint.id == int(checkpoint_id)))
+    return _read(session, _OF_CHECKPOINT.where(Checkpoint.id == int(checkpoint_id))) if _is_id(checkpoint_id) else []
+
+
+def _of_checkpoint_task(session: Session, task_id: str) -> list[Owned]:
+    query = _OF_CHECKPOINT.join(CheckpointTask, CheckpointTask.checkpoint_id == Checkpoint.id)
+    return _read(session, query.where(CheckpointTask.id == int(task_id))) if _is_id(task_id) else []
+
+
+def _is_id(text: str) -> bool:
+    return text.isdecimal() and len(text) <= 18
 
 
 def _of_study(session: Session, study_id: str) -> list[Owned]:
@@ -103,11 +110,13 @@ def _read(session: Session, query: Select[str, str | None, bool, str | None], **
 
 
 _RUN = select(Run.project, Run.by, Run.deleted_at.is_not(None), Run.deleted_by)
+_OF_CHECKPOINT = _RUN.join(Attempt, Attempt.run_id == Run.id).join(Checkpoint, Checkpoint.fence == Attempt.fence)
 _ONE_RUN = _RUN.where(Run.id == bindparam("run_id"))
 """Built once, which takes longer than running it: it is asked before each request about a run."""
 _FINDERS: dict[ObjectKind, Callable[[Session, str], list[Owned]]] = {
     ObjectKind.RUN: _of_run,
     ObjectKind.CHECKPOINT: _of_checkpoint,
+    ObjectKind.CHECKPOINT_TASK: _of_checkpoint_task,
     ObjectKind.STUDY: _of_study,
     ObjectKind.ALERT: _of_alert,
     ObjectKind.LINK: _of_link,

@@ -11,6 +11,7 @@ from db.exceptions import (
     NoSuch,
     NoSuchAlert,
     NoSuchCheckpoint,
+    NoSuchCheckpointTask,
     NoSuchLink,
     NoSuchRun,
     NoSuchSnapshot,
@@ -77,6 +78,7 @@ LONGEST_ID = 64
 _NO_SUCH: Mapping[ObjectKind, tuple[type[NoSuch], str]] = {
     ObjectKind.RUN: (NoSuchRun, "run"),
     ObjectKind.CHECKPOINT: (NoSuchCheckpoint, "checkpoint"),
+    ObjectKind.CHECKPOINT_TASK: (NoSuchCheckpointTask, "checkpoint task"),
     ObjectKind.STUDY: (NoSuchStudy, "study"),
     ObjectKind.ALERT: (NoSuchAlert, "alert"),
     ObjectKind.LINK: (NoSuchLink, "link"),

@@ -149,6 +149,7 @@ def _elastic_attempt(session: Session, checkpoint_id: int) -> tuple[Attempt, Run
         .join(Run, Run.id == Attempt.run_id)
         .join(Checkpoint, Checkpoint.fence == Attempt.fence)
         .where(Checkpoint.id == checkpoint_id, Checkpoint.complete, Attempt.state == State.RUNNING)
+        .where(Checkpoint.merged_from.is_(None))
         .where(Attempt.resize_requested_at.is_(None), Attempt.stop_requested_at.is_(None))
         .where(Attempt.end_requested_at.is_(None), Run.spec["elastic"].as_boolean())
     )

@@ -7,6 +7,7 @@ from sqlalchemy.orm import Session
 
 from db import identity
 from db.attempts.liveness import task_grace_s
+from db.checkpoints.task_reports import source_of
 from db.engine import Store
 from db.exceptions import Superseded
 from db.lookups import task_is_live, task_is_wanted, task_of_node
@@ -92,12 +93,4 @@ def _assignment(session: Session, task: Task, attempt: Attempt, run: Run) -> Ass
 
 def _resume_from(session: Session, checkpoint_id: int | None) -> ResumeFrom | None:
     checkpoint = session.get(Checkpoint, checkpoint_id) if checkpoint_id else None
-    if checkpoint is None:
-        return None
-    return ResumeFrom(
-        checkpoint_id=checkpoint.id,
-        name=checkpoint.path,
-        sha256=checkpoint.sha256,
-        size_bytes=checkpoint.size_bytes,
-        download_path=f"/api/worker/checkpoints/{checkpoint.id}/file",
-    )
+    return None if checkpoint is None else source_of(checkpoint)

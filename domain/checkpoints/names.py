@@ -6,7 +6,11 @@ import re
 from collections.abc import Iterable
 from dataclasses import dataclass
 from functools import lru_cache
+from pathlib import PurePosixPath
 
+ARCHIVE_SUFFIX = ".tar"
+FILE_SUFFIX = ".pth.tar"
+"""Many scripts use this suffix for files of torch.save, which are not archives."""
 Rank = tuple[int, ...]
 """A rank's number, or its place in a grid: `mp_rank_01_003` is (1, 3)."""
 
@@ -55,6 +59,17 @@ class PartName:
     def may_have_others_beside(self) -> bool:
         """Whether files of this name are usually one of several of a save."""
         return self.rank is not None or bool(set(self.words) & (_COMPANIONS | _SEVERAL | _MODELS))
+
+
+def is_folder(name: str) -> bool:
+    """Whether the checkpoint is a folder, stored as one archive."""
+    return stem_and_suffix(name)[1] == ARCHIVE_SUFFIX
+
+
+def stem_and_suffix(name: str) -> tuple[str, str]:
+    """Divide a checkpoint's name: `a/last.pth.tar` is a file `a/last`, `a/epoch-3.tar` a folder `a/epoch-3`."""
+    suffix = FILE_SUFFIX if name.endswith(FILE_SUFFIX) else PurePosixPath(name).suffix
+    return name.removesuffix(suffix), suffix
 
 
 @lru_cache(maxsize=1 << 15)

@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from enum import StrEnum
 from typing import Annotated, Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field
 
 from domain.assignments import ResumeFrom
+from domain.checkpoints.names import ARCHIVE_SUFFIX, stem_and_suffix
 from domain.requests.bounds import Count
 from domain.spec import RunSpec
+from domain.text.formats import part_of, plural, size
 
 
 class TaskKind(StrEnum):
@@ -28,6 +31,30 @@ class TaskKind(StrEnum):
 MergeFormat = Literal["safetensors", "hf"]
 TaskState = Literal["waiting", "running", "succeeded", "failed", "cancelled"]
 ENDED_STATES = ("succeeded", "failed", "cancelled")
+DONE_HERE = "checkpoint_tasks"
+"""The fact about a node that lists the kinds of work its worker can do; older workers do not have it."""
+
+
+def merged_name(name: str, format: MergeFormat) -> str:
+    """Name the checkpoint that a merge makes: a folder of a folder, a file of a file; `hf` is always a folder."""
+    stem, suffix = stem_and_suffix(name.removeprefix("work/"))
+    if format == "hf":
+        return f"merged/{stem}-hf{ARCHIVE_SUFFIX}"
+    return f"merged/{stem}{ARCHIVE_SUFFIX if suffix == ARCHIVE_SUFFIX else '.safetensors'}"
+
+
+def progress_words(node: str, doing: str | None, done_bytes: int, total_bytes: int | None) -> str:
+    """Say how far a node is: node n0 reads tensors: 1.2 GB of 6 GB."""
+    so_far = f": {part_of(done_bytes, total_bytes)}" if total_bytes else ""
+    return f"node {node} {doing or 'has not begun'}{so_far}"
+
+
+def proof_words(result: Mapping[str, Any]) -> str:
+    """Say what a merge wrote and compared: 148 tensors, 1.2 GiB, each equal to its shards."""
+    tensors, size_bytes = result.get("tensors"), result.get("bytes")
+    figures = [plural(tensors, "tensor")] if isinstance(tensors, int) else []
+    figures += [size(size_bytes)] if isinstance(size_bytes, int) else []
+    return ", ".join([*figures, "each equal to its shards"])
 
 
 class DesiredCheckpointTask(BaseModel):
@@ -43,6 +70,8 @@ class DesiredCheckpointTask(BaseModel):
     node_rank: int
     uid: str = ""
     """Identify the attempt whose checkpoint it is, under which a merged one is offered."""
+    by: str = ""
+    """Who launched the run, under whose account the program runs."""
     spec: RunSpec
     """Its Python and environment run the program."""
     sources: Annotated[list[ResumeFrom], Field(min_length=1, max_length=2)]

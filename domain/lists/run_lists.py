@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from datetime import UTC, tzinfo
+from pathlib import PurePosixPath
 from typing import TYPE_CHECKING
 
 from domain.text.columns import Column, Columns, Figure
@@ -57,9 +58,15 @@ def marks(checkpoint: CheckpointView) -> list[str]:
     wrapper = "DDP" if prefix.startswith("module.") else "torch.compile" if prefix == "_orig_mod." else prefix
     marked = {
         "latest": checkpoint.latest, "best": checkpoint.best, "only a part": checkpoint.is_part,
-        f"{wrapper} prefix": checkpoint.prefix,
+        f"{wrapper} prefix": checkpoint.prefix, merged_words(checkpoint): checkpoint.merged_from is not None,
     }  # fmt: skip
     return [mark for mark, holds in marked.items() if holds]
+
+
+def merged_words(checkpoint: CheckpointView) -> str:
+    """Say from which one a checkpoint was merged, by the last part of its name."""
+    source = PurePosixPath(checkpoint.merged_from_name or "").name
+    return f"merged from {source}" if source else "merged"
 
 
 def history(zone: tzinfo, with_people: bool) -> Columns[HistoryView]:

@@ -24,6 +24,7 @@ from dashboard.security.keys.certificates import ServerCertificate
 from dashboard.service.service import Service
 from dashboard.settings import Settings
 from domain.assignments import Assignment
+from domain.checkpoints.tasks import DONE_HERE, TaskKind
 from domain.messages import Bundle, CheckpointOffer, Device, NodeFacts, PieceHead, PointBatch, TaskReport
 from tests.dashboard.in_process import PortlessServer, PromptServer, connected
 from tests.dashboard.passing_time import LOOK_S, PassingTime
@@ -144,6 +145,7 @@ class FakeNode:
             hostname=f"{name}.example",
             address="10.0.0.1",
             devices=[Device(id=f"cpu:{i}", kind="cpu", name="CPU slot") for i in range(slots)],
+            info={DONE_HERE: [*TaskKind]},
         )
         self.identity = self.client.register(self.facts, None, running.join_token)
 

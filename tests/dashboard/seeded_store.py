@@ -25,6 +25,7 @@ from db.nodes import node_queries, node_reports
 from db.runs import run_requests
 from db.scheduling import queue_placement
 from db.tasks import task_reports
+from domain.checkpoints.tasks import DONE_HERE, TaskKind
 from domain.messages import (
     CheckpointOffer,
     Device,
@@ -78,7 +79,7 @@ class Seed:
         known = NodeFacts(
             name=name, instance_id=name, hostname=name, address="10.0.0.7", devices=devices,
             labels={"rack": "b2"} if kind == "cuda" else {},
-            info={"cores": 64, "platform": "Linux", "interpreter": INTERPRETER},
+            info={"cores": 64, "platform": "Linux", "interpreter": INTERPRETER, DONE_HERE: [*TaskKind]},
         )  # fmt: skip
         self.node_ids[name] = node_reports.register_node(self.store, known, None, self.now).node_id
         gpus = [

@@ -47,6 +47,8 @@ class FakeServer:
         self.checkpoints: list[dict] = []
         self.answered: dict[int, str | None] = {}
         """Why a checkpoint that was asked for again cannot be sent, by its id; None where it was."""
+        self.checkpoint_tasks: dict[int, list] = {}
+        """Reports of work on checkpoints, by its id."""
         self.downloads: dict[int, bytes] = {}
         self.snapshots: dict[str, bytes] = {}
         self.calls = 0
@@ -152,6 +154,7 @@ class FakeServer:
     def offer_checkpoint(self, task, offer) -> CheckpointUpload:
         self._arrive()
         fresh = {"fence": task.fence, "path": offer.path, "sha256": offer.sha256, "step": offer.step}
+        fresh |= {"task_id": offer.task_id} if offer.task_id is not None else {}
         same = [n for n, known in enumerate(self.checkpoints) if fresh.items() <= known.items()]
         if not same:
             self.checkpoints.append(fresh | {"data": b"", "complete": False, "adopted": None})
@@ -185,6 +188,11 @@ class FakeServer:
     def resent(self, checkpoint_id, problem) -> None:
         self._arrive()
         self.answered[checkpoint_id] = problem
+        self._answer()
+
+    def report_checkpoint_task(self, task, report) -> None:
+        self._arrive()
+        self.checkpoint_tasks.setdefault(task.task_id, []).append(report)
         self._answer()
 
     adopt_directory = Path("/nowhere")

@@ -15,6 +15,7 @@ from tests.virtual_time import HOUR_S, VirtualTime
 from tests.worker.fake_machine import FakeMachine, FakeProcess, Program
 from tests.worker.node_under_test import NodeUnderTest
 from tests.worker.streams.event_bytes import scalar
+from worker.checkpoint_tasks.program import RunProgram, run_program
 from worker.launch.warm import Supervisors
 from worker.session.answers import DesiredState
 from worker.trainings.trainings import Trainings
@@ -42,6 +43,7 @@ class VirtualNode(NodeUnderTest):
         self.machine = FakeMachine(self.time)
         self.server.time = self.time.wall
         self.trainings: Trainings | None = None
+        self.run_program: RunProgram = run_program
         self.start_worker()
 
     def start_worker(self) -> None:
@@ -51,6 +53,7 @@ class VirtualNode(NodeUnderTest):
         self.trainings = Trainings(
             self.server, self.node, is_warm=False, imports_ahead=False, clock=self.time,  # type: ignore[arg-type]
             supervisors=FakeSupervisors(self.node.data_dir, self.machine), table=self.machine,
+            run_program=lambda *arguments: self.run_program(*arguments),
         )  # fmt: skip
         self.daemon = self.trainings.daemon
         self.trainings.start()

@@ -16,6 +16,7 @@ from types import FrameType
 from typing import Any
 
 from domain.assignments import DesiredCheck
+from domain.checkpoints.tasks import DONE_HERE
 from domain.clock import SYSTEM_CLOCK, Clock
 from domain.environments.wheels import WheelFile
 from domain.masking.log_lines import hidden
@@ -23,6 +24,7 @@ from domain.messages import Device, NodeFacts, NodeLoad
 from worker.agent.accounts.trainings import RECORD_FILE, AccountTrainings
 from worker.attempt.reports import Shutdown
 from worker.attempt.slurm_job import TIME_LIMIT_GRACE_S, WARNING_SIGNAL, SlurmJob
+from worker.checkpoint_tasks.work import KINDS
 from worker.checkpoints.upload import sees_server_disk
 from worker.environments.wheels import WheelFetcher
 from worker.hardware.faults import RecentFaults
@@ -180,7 +182,8 @@ class Worker(SessionOwner):
             pool=self._job.pool if self._job else "",
             held=self._trainings.held,
             info=hardware.node_info()
-            | {"interpreter": self._interpreter(), "place": self._identity.directory, "run_as": self._run_as},
+            | {"interpreter": self._interpreter(), "place": self._identity.directory, "run_as": self._run_as}
+            | {DONE_HERE: KINDS if self._job is None else ()},
         )
 
     def load(self) -> NodeLoad:

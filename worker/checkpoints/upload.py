@@ -43,11 +43,9 @@ class CheckpointUploader:
     def __init__(
         self, watch: CheckpointWatch, client: Client, task: TaskRef, label: str, clock: Clock = SYSTEM_CLOCK
     ) -> None:
-        self._watch, self._client, self._task, self._label, self._clock = watch, client, task, label, clock
-        self.bucket = BucketUpload(client)
-        self._direct_from = float("-inf")
-        self._digests: tuple[Path, int, list[str]] | None = None
-        """The copy being uploaded, the size of its parts in bytes, and their SHA-256."""
+        self._watch, self._label = watch, label
+        self._transfer = CheckpointTransfer(client, task, label, clock)
+        self.bucket = self._transfer.bucket
         self._final_since: float | None = None
         self.all_taken = False
         """Whether the attempt has ended and nothing more will be copied."""
@@ -125,29 +123,60 @@ class CheckpointUploader:
             self._watch.done(copy)
 
     def _upload(self, copy: CheckpointCopy, adoption: Adoption | None, may_continue: MayContinue) -> None:
-        if not copy.path.is_file():  # replaced by a newer copy, or by something else: it is not even offered
-            raise FileNotFoundError(copy.path)
-        upload = self._client.offer_checkpoint(self._task, _offer(copy))
-        if not upload.complete:
-            link_name, digests = None, None
-            if upload.part_bytes is not None:
-                digests = self._send_parts(copy, upload, upload.part_bytes, may_continue)
-            elif (link_name := _link_into(adoption, copy.path, upload)) is None:
-                self._send_through_server(copy, upload, may_continue)
-            self._client.complete_checkpoint(upload.checkpoint_id, copy.sha256, link_name, digests)
+        self._transfer.send(copy, adoption, may_continue, partial(self._note_sent, copy))
         self._sent_of.pop(copy.path, None)
         if self._final_since is not None:
             self._sent_since_end += copy.size_bytes
         self._watch.done(copy)
 
-    def _send_through_server(self, copy: CheckpointCopy, upload: CheckpointUpload, may_continue: MayContinue) -> None:
-        send_through_server(self._client, copy, upload, may_continue, partial(self._note_sent, copy), self._clock)
-
     def _note_sent(self, copy: CheckpointCopy, offset: int) -> None:
         self._sent_of[copy.path] = offset
 
+
+OnSent = Callable[[int], object]
+"""Called with each offset of a copy that the server has."""
+
+
+class CheckpointTransfer:
+    """Sends copies of one task's checkpoints to the server or its bucket; used by one thread at a time."""
+
+    def __init__(self, client: Client, task: TaskRef, label: str, clock: Clock = SYSTEM_CLOCK) -> None:
+        self._client, self._task, self._label, self._clock = client, task, label, clock
+        self.bucket = BucketUpload(client)
+        self._direct_from = float("-inf")
+        self._digests: tuple[Path, int, list[str]] | None = None
+        """The copy being uploaded, the size of its parts in bytes, and their SHA-256."""
+
+    def send(
+        self,
+        copy: CheckpointCopy,
+        adoption: Adoption | None,
+        may_continue: MayContinue,
+        on_sent: OnSent = lambda _: None,
+        task_id: int | None = None,
+    ) -> int:
+        """Offer a copy, send what the server lacks of it, and have it listed; return its id on the server.
+
+        `task_id`: the merge that made it. Raises FileNotFoundError, UploadInterrupted and the client's exceptions."""
+        if not copy.path.is_file():  # replaced by a newer copy, or by something else: it is not even offered
+            raise FileNotFoundError(copy.path)
+        upload = self._client.offer_checkpoint(self._task, _offer(copy, task_id))
+        if not upload.complete:
+            link_name, digests = None, None
+            if upload.part_bytes is not None:
+                digests = self._send_parts(copy, upload, upload.part_bytes, may_continue, on_sent)
+            elif (link_name := _link_into(adoption, copy.path, upload)) is None:
+                send_through_server(self._client, copy, upload, may_continue, on_sent, self._clock)
+            self._client.complete_checkpoint(upload.checkpoint_id, copy.sha256, link_name, digests)
+        return upload.checkpoint_id
+
     def _send_parts(
-        self, copy: CheckpointCopy, upload: CheckpointUpload, part_bytes: int, may_continue: MayContinue
+        self,
+        copy: CheckpointCopy,
+        upload: CheckpointUpload,
+        part_bytes: int,
+        may_continue: MayContinue,
+        on_sent: OnSent,
     ) -> list[str]:
         """Upload to the bucket, or through the server if it cannot be reached; returns the parts' SHA-256."""
         if self._digests is None or self._digests[:2] != (copy.path, part_bytes):
@@ -162,7 +191,7 @@ class CheckpointUploader:
                 log.warning("attempt %s: checkpoints go through the server for now: %s", self._label, error)
                 self._direct_from = self._clock.now() + INDIRECT_FOR_S
         try:
-            self._send_through_server(copy, upload, may_continue)
+            send_through_server(self._client, copy, upload, may_continue, on_sent, self._clock)
         except ServerAway:
             self._direct_from = float("-inf")  # the network is down altogether, not only to the bucket
             raise
@@ -184,7 +213,7 @@ def send_through_server(
     copy: CheckpointCopy,
     upload: CheckpointUpload,
     may_continue: MayContinue,
-    reached: Callable[[int], object] = lambda _: None,
+    reached: OnSent = lambda _: None,
     clock: Clock = SYSTEM_CLOCK,
 ) -> None:
     """Send the bytes that the server lacks. Raises UploadInterrupted and the client's exceptions.
@@ -233,7 +262,7 @@ def sees_server_disk(adoption: Adoption | None) -> bool:
     return False
 
 
-def _offer(copy: CheckpointCopy) -> CheckpointOffer:
+def _offer(copy: CheckpointCopy, task_id: int | None) -> CheckpointOffer:
     return CheckpointOffer(
         path=copy.name,
         step=copy.step,
@@ -241,6 +270,7 @@ def _offer(copy: CheckpointCopy) -> CheckpointOffer:
         sha256=copy.sha256,
         written_at=copy.written_at,
         prefix=copy.prefix,
+        task_id=task_id,
     )
 
 

@@ -86,7 +86,8 @@ def prepare(assignment: Assignment, folder: Path, node: LocalNode, download: Dow
     work.mkdir(exist_ok=True)
     _make_links(spec, work)
     _remember_existing(folder, spec)
-    resume_path = _fetch_checkpoint(assignment, folder, download)
+    source = assignment.resume_from
+    resume_path = None if source is None else fetch_checkpoint(source, folder / "resume", download)
     write_whole(folder / "spec.json", spec.model_dump_json())
     launch = launch_document(assignment, folder, node, python.path, resume_path)
     write_whole(folder / LAUNCH_FILE, json.dumps(launch))
@@ -270,11 +271,11 @@ def _remember_existing(folder: Path, spec: RunSpec) -> None:
         write_whole(existing_file, json.dumps(existing))
 
 
-def _fetch_checkpoint(assignment: Assignment, folder: Path, download: Download) -> str | None:
-    source = assignment.resume_from
-    if source is None:
-        return None
-    target = folder / "resume" / Path(source.name).name
+def fetch_checkpoint(source: ResumeFrom, folder: Path, download: Download) -> str:
+    """Download a checkpoint into a folder, unless it is there, and return its path; a folder is unpacked.
+
+    Raises CannotStart and what `download` raises."""
+    target = folder / Path(source.name).name
     unpacked = target.with_suffix("") if target.suffix == ARCHIVE_SUFFIX else target
     if unpacked.exists():
         return str(unpacked)

@@ -7,10 +7,11 @@ from typing import Annotated, Any, TypeVar
 from pydantic import BaseModel, Field, ValidationError
 
 from domain.assignments import Assignment, DesiredCheck, DesiredJob, Resend
+from domain.checkpoints.tasks import DesiredCheckpointTask
 from domain.health.testing import DesiredTest
 from domain.protocol import FIRST
 
-Entry = TypeVar("Entry", Assignment, DesiredCheck, DesiredJob, DesiredTest, Resend)
+Entry = TypeVar("Entry", Assignment, DesiredCheck, DesiredCheckpointTask, DesiredJob, DesiredTest, Resend)
 
 
 class Adoption(BaseModel):
@@ -55,6 +56,8 @@ class DesiredState(BaseModel):
     """Labels of attempts that the store does not know and a person asked to end."""
     resends: list[Resend] = []
     """Checkpoints of ended attempts that this node is asked to send again."""
+    checkpoint_tasks: list[DesiredCheckpointTask] = []
+    """The work on stored checkpoints that this node is to do."""
     unreadable: list[str] = []
     """A sentence for each entry that this worker cannot read; the other entries apply."""
 
@@ -99,6 +102,7 @@ def read_desired_state(answer: dict[str, Any]) -> DesiredState:
         "checks": _readable(DesiredCheck, answer.get("checks", []), "preflight", unreadable),
         "tests": _readable(DesiredTest, answer.get("tests", []), "test", unreadable),
         "jobs": _readable(DesiredJob, answer.get("jobs", []), "job", unreadable),
+        "checkpoint_tasks": _readable(DesiredCheckpointTask, answer.get("checkpoint_tasks", []), "task", unreadable),
         "resends": _readable(Resend, answer.get("resends", []), "checkpoint", unreadable),
     }
     return DesiredState.model_validate(answer | lists | {"unreadable": unreadable}, extra="ignore")

@@ -18,6 +18,7 @@ import httpx2
 from pydantic import BaseModel, TypeAdapter, ValidationError
 
 from domain.assignments import Assignment, ResumeFrom
+from domain.checkpoints.tasks import CheckpointTaskReport, DesiredCheckpointTask
 from domain.collectives import CollectivesAnswer, CollectivesVerdict, NodeCollectives
 from domain.environments.wheels import WantedWheels, WheelAnswer, WheelFile
 from domain.health.testing import TestAnswer
@@ -245,6 +246,12 @@ class Client:
         path = f"/api/worker/checkpoints/{checkpoint_id}/resent"
         answer = self._json("POST", path, content=json.dumps({"problem": problem}), conflict_error=RequestRefused)
         require({"checkpoint_id": checkpoint_id}, answer, path)
+
+    def report_checkpoint_task(self, task: DesiredCheckpointTask, report: CheckpointTaskReport) -> None:
+        """Report how far this node's work on a checkpoint is, or how it ended."""
+        path = f"/api/worker/attempts/{task.fence}/checkpoint-tasks/{task.task_id}"
+        ref = TaskRef(task.fence, task.node_rank, task.label)
+        self._store(path, {"task_id": task.task_id}, report, task=ref)
 
     def download(self, source: ResumeFrom, target: Path, on_progress: OnProgress = lambda _: None) -> None:
         """Download a checkpoint into `target`, resuming an earlier try. Raises ChecksumMismatch.

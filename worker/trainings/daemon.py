@@ -12,6 +12,7 @@ from functools import partial
 from pathlib import Path
 
 from domain.assignments import Assignment, Resend
+from domain.checkpoints.tasks import DesiredCheckpointTask
 from domain.choices import RUN_ID
 from domain.clock import SYSTEM_CLOCK, Clock
 from domain.messages import HeldAttempt, Reason, TaskReport
@@ -37,7 +38,7 @@ from worker.session.outbox import Outbox
 from worker.session.server_session import Backoff
 
 log = logging.getLogger(__name__)
-ClientOf = Callable[[Assignment | Resend], Client]
+ClientOf = Callable[[Assignment | DesiredCheckpointTask | Resend], Client]
 SHUTDOWN_GRACE_S = 15.0
 
 

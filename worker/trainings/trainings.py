@@ -13,6 +13,8 @@ from domain.clock import SYSTEM_CLOCK, Clock
 from domain.messages import HeldAttempt
 from worker.attempt.attempt import TaskKey
 from worker.attempt.reports import Shutdown
+from worker.checkpoint_tasks.program import RunProgram, run_program
+from worker.checkpoint_tasks.tasks import CheckpointTasks
 from worker.hardware.faults import RecentFaults
 from worker.hardware.sampler import EVERY_S, HardwareSampler, SampledAttempt
 from worker.launch.preparation import LocalNode
@@ -46,6 +48,7 @@ class Trainings:
         clock: Clock = SYSTEM_CLOCK,
         supervisors: Supervisors | None = None,
         table: ProcessTable = processes,
+        run_program: RunProgram = run_program,
     ) -> None:
         """`imports_ahead`: import torch also before the first launch. `client_of`: the client for each attempt, where
         it is not `client`. `on_step` is called after each step, with `order` as it was before."""
@@ -53,6 +56,9 @@ class Trainings:
         self._imports_ahead, self._clock = imports_ahead, clock
         self._supervisors = supervisors or Supervisors(node.data_dir, is_warm=is_warm, clock=clock)
         self.daemon = Daemon(client, node, self._supervisors.spawn, self.in_background, client_of, clock, table)
+        self._checkpoint_tasks = CheckpointTasks(
+            node, client_of or (lambda _: client), lambda: self.adoption, run_program, clock
+        )
         self.adoption: Adoption | None = None
         """Where snapshots are placed, if this process sees the server's disk."""
         self.order = 0
@@ -102,12 +108,14 @@ class Trainings:
         loops = (self._take_checkpoints, self._send_checkpoints, self._sample_hardware, self._prepare_starts)
         for loop in loops:
             start_thread(loop.__name__, loop, self._clock)
+        self._checkpoint_tasks.start()
         self._has_stopped_stepping = start_thread("steps", self._step, self._clock)
 
     def set_desired_state(self, desired: DesiredState, *, may_start: bool) -> None:
         """Take up the newest desired state; `may_start`: the server has the same protocol version."""
         self.daemon.starts_new = may_start
         self.daemon.set_desired_state(desired)
+        self._checkpoint_tasks.set_desired(desired.checkpoint_tasks)
         self._wake.set()
 
     def shut_down(self, grace_s: float = SHUTDOWN_GRACE_S, cause: Shutdown = "worker") -> None:
@@ -118,6 +126,7 @@ class Trainings:
     def close(self, limit_s: float) -> None:
         """End the loops; trainings continue. Waits for the current step, but not longer than that."""
         self._closed.set()
+        self._checkpoint_tasks.close()
         self._supervisors.close()
         self._wake.set()
         if self._has_stopped_stepping is not None:

@@ -242,6 +242,8 @@ def _desired_state(service: Service, node_id: str) -> tuple[str, str]:
         content["end_unknown"] = node_reports.labels_to_end(session, node_id)
         requested = resends(session, node_id)
     tokens = service.credentials
+    if tasks := service.checkpoint_tasks.desired(node_id):
+        content["checkpoint_tasks"] = tasks
     content["resends"] = [document(one) | {"token": tokens.attempt_token(one.fence, node_id)} for one in requested]
     is_idle, content["store"] = not (pool or any(content.values())), store
     version = hashlib.sha256(json_text(content).encode()).hexdigest()[:20]
@@ -313,7 +315,10 @@ async def send_snapshot(
 ) -> Response:
     """The code of a run that the node is to start. Raises Rejection when no run of the node uses it."""
     assignments = await threads.run(desired_state.live_assignments, service.store, node_id, principal.attempt)
-    if sha256 not in {assignment.spec.snapshot for assignment in assignments}:
+    used = {assignment.spec.snapshot for assignment in assignments}
+    if sha256 not in used and sha256 not in await threads.run(
+        service.checkpoint_tasks.snapshots, node_id, principal.attempt
+    ):
         raise Rejection(403, f"No run of this node uses the snapshot {sha256[:12]}.")
     path, name = service.snapshots.path(sha256), f"{sha256[:12]}.tar"
     return DigestResponse.of_file(request, path, sha256, name, media_type="application/x-tar")

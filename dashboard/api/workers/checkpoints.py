@@ -26,6 +26,7 @@ from db.checkpoints import checkpoint_queries, checkpoint_reports
 from db.exceptions import NotOwner
 from db.models import Checkpoint
 from db.tasks import desired_state
+from domain.checkpoints.tasks import CheckpointTaskReport
 from domain.messages import CheckpointOffer
 
 log = logging.getLogger("rankzero")
@@ -122,6 +123,20 @@ async def resent_checkpoint(
     return answer({"checkpoint_id": checkpoint_id})
 
 
+@router.post("/attempts/{fence}/checkpoint-tasks/{task_id}")
+async def report_task(
+    service: TheService,
+    threads: CheckpointThreads,
+    node_id: TheNode,
+    fence: int,
+    task_id: int,
+    report: CheckpointTaskReport,
+) -> Response:
+    """Take a node's report on its work on a checkpoint of an attempt; it may be repeated."""
+    await threads.run(service.checkpoint_tasks.reported, node_id, fence, task_id, report)
+    return answer({"task_id": task_id})
+
+
 @router.get("/checkpoints/{checkpoint_id}/file")
 async def send_checkpoint(
     request: Request,
@@ -132,12 +147,13 @@ async def send_checkpoint(
     checkpoint_id: int,
     via: Via = "server",
 ) -> Response:
-    """A checkpoint for a node that resumes from it. Raises Rejection when no run of the node does."""
+    """A checkpoint for a node that resumes from it, or works on it. Raises Rejection when no run or task does."""
     row = await threads.run(checkpoint_queries.checkpoint_file, service.store, checkpoint_id)
     assignments = await threads.run(desired_state.live_assignments, service.store, node_id, principal.attempt)
     resumed = {a.resume_from.checkpoint_id for a in assignments if a.resume_from}
+    resumed |= await threads.run(service.checkpoint_tasks.sources, node_id, principal.attempt)
     if row is None or checkpoint_id not in resumed:
-        raise Rejection(403, f"No run of this node resumes from checkpoint {checkpoint_id}.")
+        raise Rejection(403, f"No run or task of this node starts from checkpoint {checkpoint_id}.")
     return await threads.run(service.storages.response, request, row[0], via)
 
 

@@ -49,6 +49,7 @@ SEE, LAUNCH, ACT, STOP, SEE_DELETED = Action.SEE, Action.LAUNCH, Action.ACT, Act
 MANAGE, OPERATE = Action.MANAGE, Action.OPERATE
 NOTHING, MANY, BODY, SELF, OTHERS = Of.NOTHING, Of.MANY, Of.BODY, Of.SELF, Of.OTHERS
 RUN, CHECKPOINT, STUDY = ObjectKind.RUN, ObjectKind.CHECKPOINT, ObjectKind.STUDY
+CHECKPOINT_TASK = ObjectKind.CHECKPOINT_TASK
 ALERT, LINK, SNAPSHOT = ObjectKind.ALERT, ObjectKind.LINK, ObjectKind.SNAPSHOT
 
 RULES: dict[str, dict[str, AccessRule]] = {
@@ -118,6 +119,10 @@ RULES: dict[str, dict[str, AccessRule]] = {
     "/api/uploads": {"POST": AccessRule(LAUNCH, BODY)},
     "/api/script": {"GET": AccessRule(LAUNCH, BODY)},
     "/api/checkpoints/{checkpoint_id}/send-again": {"POST": AccessRule(ACT, CHECKPOINT)},
+    "/api/checkpoints/{checkpoint_id}/merge": {"POST": AccessRule(ACT, CHECKPOINT)},
+    "/api/runs/{run_id}/checkpoint-tasks": {"GET": AccessRule(SEE, RUN)},
+    "/api/checkpoint-tasks/{task_id}": {"GET": AccessRule(SEE, CHECKPOINT_TASK)},
+    "/api/checkpoint-tasks/{task_id}/cancel": {"POST": AccessRule(ACT, CHECKPOINT_TASK)},
     "/api/checkpoints/{checkpoint_id}/file": {"HEAD": AccessRule(SEE, CHECKPOINT), "GET": AccessRule(SEE, CHECKPOINT)},
     "/api/nodes": {"GET": AccessRule(SEE, MANY)},
     "/api/nodes/{node}": {"DELETE": AccessRule(OPERATE, NOTHING)},

@@ -97,6 +97,8 @@ class Things:
     """Ended, with a checkpoint."""
     live: str = ""
     checkpoint: str = ""
+    task: str = ""
+    """Work on the checkpoint that no node has begun."""
     sweep: str = ""
     study: str = ""
     snapshot: str = ""
@@ -197,6 +199,7 @@ class Lab:
         self.node.append(task, "logs/rank0.out", 0, 0, f"{things.by} says\n".encode())
         things.checkpoint = str(self.node.store_checkpoint(task, things.by.encode()))
         self.node.report(task, "succeeded")
+        things.task = str(self.service.checkpoint_tasks.merge(int(things.checkpoint), "safetensors").id)
         things.live = self.service.launch(self.spec(things.project, f"{things.by}-trains"))
 
     @staticmethod

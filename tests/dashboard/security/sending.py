@@ -83,6 +83,7 @@ class Sending:
     def _path(self, path: str, case: Case, things: Things) -> str:
         values = {
             "run_id": things.live if case.is_live else things.run, "checkpoint_id": things.checkpoint,
+            "task_id": things.task,
             "study_id": things.sweep if path.startswith("/api/sweeps") else things.study,
             "alert_id": things.alert, "link_id": things.link,
             "sha256": things.snapshot, "profile_id": "p" * 10, "rank": "0", "node": "n0", "test_id": "1",
@@ -95,12 +96,19 @@ class Sending:
 
 
 ABOUT_ONE = ("run", "project page", "members", "bulk action")
-NAMED = ("live", "run", "checkpoint", "sweep", "study", "alert", "link", "snapshot", "bulk", "project")
+NAMED = ("live", "run", "checkpoint", "task", "sweep", "study", "alert", "link", "snapshot", "bulk", "project")
 
 
 def missing(things: Things) -> Things:
     """Things of which there are none."""
     names = ("run", "live", "sweep", "study", "alert", "link", "bulk")
     ids = {name: f"{MISSING}{place}" for place, name in enumerate(names)}
-    more = {"checkpoint": "987654", "snapshot": "0" * 64, "shared": "x", "view": "none", "project": "no-such-project"}
+    more = {
+        "checkpoint": "987654",
+        "task": "987654",
+        "snapshot": "0" * 64,
+        "shared": "x",
+        "view": "none",
+        "project": "no-such-project",
+    }
     return Things(by=things.by, **ids | more)

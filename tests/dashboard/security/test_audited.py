@@ -45,6 +45,8 @@ WRITES: dict[str, dict[str, AuditAction | str]] = {
     "/api/snapshots/{sha256}/origin": {"PUT": DID.EDITED},
     "/api/uploads": {"POST": DID.UPLOADED},
     "/api/checkpoints/{checkpoint_id}/send-again": {"POST": DID.CHECKPOINT_ASKED},
+    "/api/checkpoints/{checkpoint_id}/merge": {"POST": DID.CHECKPOINT_MERGE},
+    "/api/checkpoint-tasks/{task_id}/cancel": {"POST": DID.CHECKPOINT_TASK_CANCELLED},
     "/api/nodes/{node}": {"DELETE": DID.NODE_REMOVED},
     "/api/nodes/{node}/drain": {"POST": DID.DRAINED},
     "/api/nodes/{node}/undrain": {"POST": DID.UNDRAINED},

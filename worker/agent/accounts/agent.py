@@ -17,6 +17,7 @@ from pathlib import Path
 from typing import BinaryIO, TextIO
 
 from domain.assignments import Assignment, Resend
+from domain.checkpoints.tasks import DesiredCheckpointTask
 from domain.clock import SYSTEM_CLOCK, Clock
 from domain.masking.log_lines import log_to_stderr
 from domain.messages import CheckAnswer
@@ -123,7 +124,7 @@ class Agent:
         if order.shut_down_within_s is not None:
             self._trainings.shut_down(order.shut_down_within_s, order.cause)
         if (desired := order.desired_with_secrets) is not None:
-            self._clients.renew([*desired.assignments, *desired.resends])
+            self._clients.renew([*desired.assignments, *desired.checkpoint_tasks, *desired.resends])
             self._trainings.set_desired_state(desired, may_start=order.may_start)
             self._checks.set_desired_checks(desired.checks)
         self._trainings.order = order.number
@@ -173,7 +174,7 @@ class AttemptClients:
         self._clients: dict[str, Client] = {}
         self._lock = threading.Lock()
 
-    def of(self, owner: Assignment | Resend) -> Client:
+    def of(self, owner: Assignment | DesiredCheckpointTask | Resend) -> Client:
         """The client of an attempt, with its newest token."""
         with self._lock:
             if owner.label not in self._clients:
@@ -182,7 +183,7 @@ class AttemptClients:
             client.token = owner.token or client.token
             return client
 
-    def renew(self, owners: Sequence[Assignment | Resend]) -> None:
+    def renew(self, owners: Sequence[Assignment | DesiredCheckpointTask | Resend]) -> None:
         """Take up the tokens of attempts, which may be others now."""
         for owner in owners:
             self.of(owner)

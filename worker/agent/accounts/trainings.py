@@ -11,6 +11,7 @@ from dataclasses import replace
 from functools import partial
 
 from domain.assignments import Assignment, DesiredCheck, Resend
+from domain.checkpoints.tasks import CheckpointTaskReport, DesiredCheckpointTask
 from domain.clock import SYSTEM_CLOCK, Clock
 from domain.messages import HeldAttempt, Reason, TaskReport
 from worker.agent.accounts.agents import AgentProcess, wait_for
@@ -143,16 +144,25 @@ class AccountTrainings:
         checks = dict[str, list[DesiredCheck]]()
         for check in desired.checks:
             checks.setdefault(self.account_of_check(check), []).append(check)
+        tasks = dict[str, list[DesiredCheckpointTask]]()
+        refused_tasks = list[tuple[DesiredCheckpointTask, str]]()
+        for task in desired.checkpoint_tasks:
+            try:
+                tasks.setdefault(self._account_of_task(task), []).append(task)
+            except NoAccount as error:
+                refused_tasks.append((task, str(error)))
         with self._lock:
-            for name in {*self._orders, *shares, *checks} - {OWN}:
+            for name in {*self._orders, *shares, *checks, *tasks} - {OWN}:
                 share = _share(desired, shares.get(name, []), self._resends_of(name, desired))
-                share = share.model_copy(update={"checks": checks.get(name, []), "tests": [], "jobs": []})
+                own_lists = {"checks": checks.get(name, []), "checkpoint_tasks": tasks.get(name, [])}
+                share = share.model_copy(update=own_lists | {"tests": [], "jobs": []})
                 self._orders[name] = Order.of(share, may_start=may_start)
                 self._pass_on(name)
         own = _share(desired, shares.get(OWN, []), self._resends_of(OWN, desired))
+        own = own.model_copy(update={"checkpoint_tasks": tasks.get(OWN, [])})
         self._own.set_desired_state(own, may_start=may_start)
-        if refused:
-            self.in_background(lambda: self._refuse(refused))
+        if refused or refused_tasks:
+            self.in_background(lambda: self._refuse(refused, refused_tasks))
 
     def shut_down(self, grace_s: float = SHUTDOWN_GRACE_S, cause: Shutdown = "worker") -> None:
         """Stop every run, with at most `grace_s` seconds each to save."""
@@ -193,19 +203,33 @@ class AccountTrainings:
             raise NoAccount(NO_TOKEN)
         name = self._run_as.of(assignment.by)
         if name is None:
-            person = assignment.by or "the person who launched this run"
-            raise NoAccount(
-                f"Node {self._node.name} has no account for the trainings of {person}: start its worker with --run-as "
-                f"{assignment.by or 'PERSON'}=ACCOUNT, or with --run-as ACCOUNT for everybody else."
-            )
+            raise NoAccount(self._no_account(assignment.by))
         self._record.give(label, name)
         return name
+
+    def _no_account(self, person: str) -> str:
+        return (
+            f"Node {self._node.name} has no account for the trainings of {person or 'the person who launched this run'}"
+            f": start its worker with --run-as {person or 'PERSON'}=ACCOUNT, or with --run-as ACCOUNT for everybody "
+            "else."
+        )
 
     def account_of_check(self, check: DesiredCheck) -> str:
         """The account under which a preflight runs the Python that a person named; the worker runs only its default."""
         if check.python in (None, self._node.python):
             return OWN
         return self._run_as.of(check.by) or OWN
+
+    def _account_of_task(self, task: DesiredCheckpointTask) -> str:
+        """The account of the run that a checkpoint is of, whose Python reads it. Raises NoAccount."""
+        if (name := self._record.account_of(_label(task))) is not None:
+            return name
+        folder = self._node.data_dir / f"runs/{task.run_id}/attempts/{task.attempt}/node{task.node_rank}"
+        if not self._run_as or folder.exists():
+            return OWN
+        if (name := self._run_as.of(task.by)) is None:
+            raise NoAccount(self._no_account(task.by))
+        return name
 
     def _answer_check(self, name: str, answered: Answered) -> None:
         """Pass a result on, if it is of a preflight of this account."""
@@ -229,11 +253,16 @@ class AccountTrainings:
     def _resends_of(self, name: str, desired: DesiredState) -> list[Resend]:
         return [one for one in desired.resends if (self._record.account_of(_label(one)) or OWN) == name]
 
-    def _refuse(self, refused: Sequence[tuple[Assignment, str]]) -> None:
+    def _refuse(
+        self, refused: Sequence[tuple[Assignment, str]], tasks: Sequence[tuple[DesiredCheckpointTask, str]]
+    ) -> None:
         for assignment, sentence in refused:
             end = TaskReport(state="failed", reason=Reason.LAUNCH_FAILED, message=sentence)
             with suppress(ServerAway, AttemptSuperseded, RequestRefused):  # the next poll repeats it
                 self._client.report(TaskRef(assignment.fence, assignment.node_rank, assignment.label), end)
+        for task, sentence in tasks:
+            with suppress(ServerAway, AttemptSuperseded, RequestRefused):
+                self._client.report_checkpoint_task(task, CheckpointTaskReport(state="failed", message=sentence))
 
     # -- the agents ----------------------------------------------------------------------------
 
@@ -315,7 +344,7 @@ NO_TOKEN = (
 )
 
 
-def _label(one: Assignment | HeldAttempt | Resend) -> str:
+def _label(one: Assignment | DesiredCheckpointTask | HeldAttempt | Resend) -> str:
     """RUN/ATTEMPT, by which the record knows attempts."""
     return f"{one.run_id}/{one.attempt}"
 
@@ -328,7 +357,7 @@ def _labels(order: Order | None) -> set[str]:
 
 def _has_work(order: Order | None) -> bool:
     desired = order and order.desired
-    return bool(desired and (desired.assignments or desired.resends or desired.checks))
+    return bool(desired and (desired.assignments or desired.resends or desired.checks or desired.checkpoint_tasks))
 
 
 def _share(desired: DesiredState, assignments: Sequence[Assignment], resends: Sequence[Resend]) -> DesiredState:

@@ -52,6 +52,7 @@ ROUTES: dict[tuple[str, str], Route] = {
     ("POST", "/api/worker/checkpoints/{checkpoint_id}/parts"): Route("delivery", {"first": 1, "sha256": ["0" * 64]}),
     ("POST", "/api/worker/checkpoints/{checkpoint_id}/complete"): Route("delivery", {}),
     ("POST", "/api/worker/checkpoints/{checkpoint_id}/resent"): Route("delivery", {}),
+    ("POST", "/api/worker/attempts/{fence}/checkpoint-tasks/{task_id}"): Route("delivery", {"state": "running"}),
     ("GET", "/api/worker/checkpoints/{checkpoint_id}/file"): Route("live"),
     ("GET", "/api/worker/snapshots/{sha256}"): Route("live"),
     ("POST", f"{TASK}/wheels/wanted"): Route("live", {"wheels": []}),
@@ -71,7 +72,7 @@ class Holder:
         self.run_id, self.fence, self.token = assignment.run_id, assignment.fence, assignment.token
         source = assignment.resume_from
         self.resumes_from = source.checkpoint_id if source else 0
-        self.sent = 0
+        self.sent = self.work = 0
 
     def status(self, dashboard: Running, method: str, path: str, route: Route, token: str | None = None) -> int:
         """Ask for what belongs to this task, with its token or another; returns the status, of its piece for pieces."""
@@ -79,7 +80,7 @@ class Holder:
         checkpoint = self.resumes_from if path.endswith("/file") else self.sent
         filled = path.format(
             fence=self.fence, node_rank=0, sha256=sha256, name=WHEEL, key="0123456789abcdef",
-            checkpoint_id=checkpoint, check_id=1, test_id=1,
+            checkpoint_id=checkpoint, check_id=1, test_id=1, task_id=self.work,
         )  # fmt: skip
         headers = {"Authorization": f"Bearer {self.token if token is None else token}"}
         more: dict[str, Any] = {"content": route.body} if isinstance(route.body, bytes) else {"json": route.body or {}}
@@ -108,6 +109,7 @@ class Cluster:
         content = b"further"
         offer = self.node.offer(self.node.task(), content, "work/next.pt")
         self.holder.sent = self.node.client.offer_checkpoint(self.node.task(), offer).checkpoint_id
+        self.holder.work = dashboard.service.checkpoint_tasks.merge(self.holder.resumes_from, "hf").id
         self.other = dashboard.node("n1")
 
 
