@@ -8,6 +8,7 @@ from typing import Any, NamedTuple
 
 import httpx2
 
+from db.models import CheckpointTask
 from domain.messages import Bundle, PieceHead
 from tests.dashboard.running import FakeNode, Running, running, sha256_of
 from tests.worker.environments.making import archive
@@ -109,8 +110,19 @@ class Cluster:
         content = b"further"
         offer = self.node.offer(self.node.task(), content, "work/next.pt")
         self.holder.sent = self.node.client.offer_checkpoint(self.node.task(), offer).checkpoint_id
-        self.holder.work = dashboard.service.checkpoint_tasks.merge(self.holder.resumes_from, "hf").id
+        self.holder.work = self._work_on(dashboard, self.holder.sent)
         self.other = dashboard.node("n1")
+
+    def _work_on(self, dashboard: Running, checkpoint_id: int) -> int:
+        """The id of work on a checkpoint that has ended, so that it opens nothing by itself."""
+        with dashboard.service.store.write() as session:
+            task = CheckpointTask(
+                kind="merge", checkpoint_id=checkpoint_id, options={}, node_id=self.node.client.node_id, asked_at=1.0,
+                state="cancelled", ended_at=1.0,
+            )  # fmt: skip
+            session.add(task)
+            session.flush()
+            return task.id
 
 
 Statuses = dict[str, int]
