@@ -54,6 +54,7 @@ GROUPS = {
     "Checkpoints and results": (
         "cli.commands.runs.checkpoints:checkpoints",
         "cli.commands.runs.checkpoints:download",
+        "cli.commands.runs.checkpoint:checkpoint_app",
         "cli.commands.runs.export:export",
         "cli.commands.runs.export:share",
         "cli.commands.runs.importing:import_",

@@ -32,10 +32,6 @@ class ServerUnreachable(CommandFailed):
     """The dashboard does not answer now; retrying may help."""
 
 
-class NotYet(ServerUnreachable):
-    """The answer is being prepared: retry in a few seconds."""
-
-
 class Document(dict[str, Any]):
     """A JSON object of the server, whose fields are attributes too, as those of the view it was made of.
 
@@ -268,7 +264,7 @@ class ServerClient:
         if status == 401:
             return CommandFailed(self._not_accepted(message))
         if status in (502, 503, 504):
-            return NotYet(message) if "Retry-After" in response.headers else ServerUnreachable(message)
+            return ServerUnreachable(message)
         return CommandFailed(message, 2 if status == 422 else 1)
 
     def _what_else(self) -> str:

@@ -9,11 +9,10 @@ import time
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, BinaryIO
 
-from cli.server.client import NotYet, ServerClient, ServerUnreachable
+from cli.server.client import ServerClient, ServerUnreachable
 from cli.server.following import StatusLine
 from cli.terminal import CommandFailed
 from dashboard.private_files import sync_folder
-from dashboard.storage.conversion import Conversion
 from domain.text import formats
 
 if TYPE_CHECKING:
@@ -30,7 +29,7 @@ class Transfer:
     def __init__(self, server: ServerClient, checkpoint: dict[str, Any], target: Path) -> None:
         self._server, self._target = server, target
         self._url = f"/api/checkpoints/{int(checkpoint['id'])}/file"
-        self._params: dict[str, Any] = checkpoint.get("params", {})
+        self._params: dict[str, Any] = {}
         self._sha256, self._size_bytes = checkpoint["sha256"], checkpoint["size_bytes"]
         # The hash in its name: a part is only ever continued with bytes of the same file.
         self._part = target.with_name(f".{target.name}.{self._sha256[:12]}.part")
@@ -124,32 +123,6 @@ class Transfer:
     def _show(self, received_bytes: int) -> None:
         total = formats.size(self._size_bytes)
         self._line.show(f"{received_bytes / (self._size_bytes or 1):4.0%} of {total}")
-
-
-def converted(server: ServerClient, checkpoint: dict[str, Any], conversion: Conversion) -> dict[str, Any]:
-    """Return the checkpoint with name, size, SHA-256 and note of the converted file, once it is ready."""
-    line, url = StatusLine(), f"/api/checkpoints/{int(checkpoint['id'])}/file"
-    try:
-        while True:
-            line.show("being converted")
-            try:
-                params = conversion.params | {"via": "server"}
-                with server.stream(url, {"Accept-Encoding": "identity"}, **params) as answer:
-                    response_headers = answer.headers
-                    break
-            except NotYet:
-                time.sleep(RETRY_S)
-    finally:
-        line.clear()
-    sha256 = response_headers["X-Checksum-Sha256"]
-    name = checkpoint["name"] if sha256 == checkpoint["sha256"] else conversion.file_name(checkpoint["name"])
-    return checkpoint | {
-        "name": name,
-        "sha256": sha256,
-        "size_bytes": int(response_headers["Content-Length"]),
-        "params": params,
-        "note": response_headers.get("X-Rankzero-Note", ""),
-    }
 
 
 def sha256_of(path: Path) -> str:

@@ -41,7 +41,6 @@ from dashboard.service.store_opening import open_store
 from dashboard.settings import DAY_S, Settings
 from dashboard.snapshots.stored_snapshots import Snapshots
 from dashboard.storage.checkpoint_storages import AbandonedImports, CheckpointStorages
-from dashboard.storage.conversions import Conversions
 from dashboard.storage.files import Files
 from dashboard.storage.wheels import Wheels
 from db.attempts import attempt_queries
@@ -77,7 +76,6 @@ class Parts:
         limit_bytes = int(settings.snapshot_limit_mb * MIB)
         self.snapshots = Snapshots(store, self.files.root / "snapshots", limit_bytes, self.clock, name)
         self.storages = CheckpointStorages(store, self.files, settings.checkpoints_url, self.clock)
-        self.conversions = Conversions(self.files, self.storages, self.clock.time)
         self.abandoned_imports = AbandonedImports(store, self.clock)
         kept_days = settings.keep_deleted_days
         self.wheels, self.wanted_wheels = Wheels(settings.data / "wheels", self.clock.time), Wants()
@@ -138,7 +136,6 @@ class Parts:
         self.hub.close()
         if self.peers is not None:
             self.peers.close()
-        self.conversions.close()
         self.storages.close()
         if self.store.trouble is None:
             self.access_tokens.write_down(at_once=True)

@@ -19,7 +19,6 @@ def tick(parts: Parts) -> None:
 
 
 def _decide(parts: Parts) -> None:
-    parts.conversions.sweep()
     if parts.leads():
         parts.storages.sweep()
         parts.abandoned_imports.sweep()

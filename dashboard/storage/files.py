@@ -30,12 +30,12 @@ class Files:
         self.root = root
         self.checkpoints = root / "checkpoints"
         self.incoming = root / "incoming"
-        self.converted = root / "converted"
         self._reserve_bytes = reserve_bytes
         self._locks = [threading.Lock() for _ in range(_LOCKS)]
         self._checkpoint_locks = [threading.Lock() for _ in range(_LOCKS)]
-        for directory in (root, self.checkpoints, self.incoming, self.converted):
+        for directory in (root, self.checkpoints, self.incoming):
             make_private_directory(directory)
+        discard(root / "converted")  # of versions whose server converted checkpoints
         self._proof = secrets.token_hex(16)
         self._proof_file = self.incoming / f"proof{name}"
         self._has_proof = False
@@ -113,15 +113,13 @@ class Files:
         return shutil.disk_usage(self.root).free - self._reserve_bytes
 
     def remove(self, file_ids: Iterable[int], checkpoint_ids: Iterable[int]) -> None:
-        """Delete these files, and these checkpoints with their converted files."""
+        """Delete these files, and these checkpoints."""
         for file_id in file_ids:
             self.mirrored(file_id).unlink(missing_ok=True)
             self.arrivals(file_id).unlink(missing_ok=True)
         for checkpoint_id in checkpoint_ids:
             self.checkpoint(checkpoint_id).unlink(missing_ok=True)
             self.arriving(checkpoint_id).unlink(missing_ok=True)
-            for converted in self.converted.glob(f"{checkpoint_id}-*"):
-                discard(converted)
 
 
 _LOCKS = 64

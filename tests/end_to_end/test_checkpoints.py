@@ -3,13 +3,9 @@
 from __future__ import annotations
 
 import io
-import json
-import struct
 import tarfile
 from pathlib import Path
-from typing import Any
 
-import httpx2
 import pytest
 import torch
 
@@ -38,34 +34,37 @@ def test_a_wrapped_model_comes_home_without_its_wrapper(product: Product, tmp_pa
         "work/sharded/step_30.tar": None,
     }
     expected = torch.load(plain, weights_only=True)
-    for name, inner in (("work/last.pt", "model"), ("work/old_style.pth", None)):
-        loaded = torch.load(io.BytesIO(fetch(product, by_name[name], "prefix=strip")), weights_only=True)
-        state = loaded[inner] if inner else loaded
+    for name in sorted(whole):
+        state = merged(product, by_name[name]["id"])
         assert state.keys() == expected.keys()
         assert all(torch.equal(state[key], expected[key]) for key in expected)
-        tensors = names_of(fetch(product, by_name[name], "prefix=strip&format=safetensors"))
-        assert tensors == set(expected)
-    unpack_and_load(fetch(product, by_name["work/sharded/step_30.tar"], ""), tmp_path, expected)
+    unpack_and_load(fetch(product, by_name["work/sharded/step_30.tar"]["id"]), tmp_path, expected)
     (finding,) = [f for f in product.get(f"/api/runs/{run_id}/findings") if f["kind"] == "checkpoint not whole"]
     assert "work/cut.pt: " in finding["evidence"] and "its end record is missing" in finding["evidence"]
     assert "work/cut_old.pt: " in finding["evidence"] and "it ends too early" in finding["evidence"]
 
 
-def fetch(product: Product, checkpoint: dict[str, Any], query: str) -> bytes:
-    """Ask again while it is being converted, as the answer says: a busy machine takes long to import torch."""
-
-    def answer() -> httpx2.Response | None:
-        response = product.request("GET", f"/api/checkpoints/{checkpoint['id']}/file?{query}")
-        return None if "Retry-After" in response.headers else response
-
-    response = wait_for(answer, "the checkpoint to be converted")
+def fetch(product: Product, checkpoint_id: int) -> bytes:
+    response = product.request("GET", f"/api/checkpoints/{checkpoint_id}/file")
     assert response.status_code == 200, response.text
     return response.content
 
 
-def names_of(safetensors: bytes) -> set[str]:
-    (size,) = struct.unpack_from("<Q", safetensors)
-    return set(json.loads(safetensors[8 : 8 + size])) - {"__metadata__"}
+def merged(product: Product, checkpoint_id: int) -> dict[str, torch.Tensor]:
+    """The tensors of a checkpoint as its node merges it."""
+    from safetensors.torch import load
+
+    asked = product.request("POST", f"/api/checkpoints/{checkpoint_id}/merge", json={"format": "safetensors"})
+    address = asked.headers["Location"]
+    wait_for(lambda: product.get(address)["ended_at"], "the merge")
+    task = product.get(address)
+    assert task["state"] == "succeeded", task["message"]
+    content = fetch(product, task["merged_id"])
+    if tarfile.is_tarfile(io.BytesIO(content)):
+        with tarfile.open(fileobj=io.BytesIO(content)) as members:
+            (member,) = [one for one in members if one.name.endswith(".safetensors")]
+            content = members.extractfile(member).read()  # type: ignore[union-attr]
+    return dict(load(content))
 
 
 def unpack_and_load(archive: bytes, folder: Path, expected: dict[str, torch.Tensor]) -> None:

@@ -28,7 +28,7 @@ OF_OTHERS = """
 IMPORT_ALL = f"""
 import importlib, pkgutil, sys
 import cli.commands, cli.main, worker
-BY_OTHERS = "worker.__main__", "worker.probe", "worker.recipes", "worker.warm", "worker.checkpoints.torch_files"
+BY_OTHERS = "worker.__main__", "worker.probe", "worker.recipes", "worker.warm", "worker.tensors"
 parts = cli.commands, worker
 names = [each.name for part in parts for each in pkgutil.walk_packages(part.__path__, part.__name__ + ".")]
 for name in names:

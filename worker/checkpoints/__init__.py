@@ -1,1 +1,1 @@
-"""Checkpoints: found, copied, uploaded, converted."""
+"""Checkpoints: found, copied, uploaded."""

@@ -9,10 +9,11 @@ from typing import Annotated, Any
 
 import typer
 
-from cli.server.download import Transfer, converted, sha256_of
+from cli.server.checkpoint_tasks import FORMAT_HELP, Format, followed, merge, merged_checkpoint
+from cli.server.download import Transfer, sha256_of
 from cli.server.options import Data, Json, RunId, run_path, server_at
 from cli.terminal import CommandFailed, print_json, print_list, print_outcome, printable, say
-from dashboard.storage.conversion import Conversion, is_folder
+from domain.checkpoints.names import is_folder
 from domain.lists import run_lists
 from domain.text import formats
 
@@ -49,7 +50,7 @@ def _say_more(entries: list[dict[str, Any]]) -> None:
     if prefixed := [entry for entry in entries if entry.get("prefix")]:
         say(
             f"Names in {printable(prefixed[0]['name'])} begin with {printable(prefixed[0]['prefix'])}"
-            f"{' (and in others)' if len(prefixed) > 1 else ''}: `rankzero download --strip-prefix` removes it."
+            f"{' (and in others)' if len(prefixed) > 1 else ''}: `rankzero checkpoint merge` removes it."
         )
 
 
@@ -67,25 +68,19 @@ def download(
     output: Annotated[
         Path | None, typer.Option("--output", "-o", metavar="PATH", help="File or folder to write to.")
     ] = None,
-    strip_prefix: Annotated[
-        bool,
-        typer.Option(
-            "--strip-prefix",
-            help="Remove the prefix that a wrapper added to the names, such as module. of DDP.",
-        ),
-    ] = False,
-    safetensors: Annotated[
-        bool, typer.Option("--safetensors", help="Only the model's state dict, as safetensors.")
-    ] = False,
+    format: Annotated[
+        Format | None, typer.Option("--format", help=f"Merge it first. {FORMAT_HELP}", show_default=False)
+    ] = None,
+    strip_prefix: Annotated[bool, typer.Option("--strip-prefix", help="As --format safetensors.")] = False,
+    safetensors: Annotated[bool, typer.Option("--safetensors", help="As --format safetensors.")] = False,
     data: Data = None,
     as_json: Json = False,
 ) -> None:
     """Download a checkpoint. An interrupted download continues; the SHA-256 is verified."""
     server = server_at(data)
     checkpoint = choose(server.get(run_path(run, "checkpoints")), run, name)
-    conversion = Conversion(strip=strip_prefix, safetensors=safetensors)
-    if not conversion.is_as_saved:
-        checkpoint = converted(server, checkpoint, conversion)
+    if (wanted := format or (Format.SAFETENSORS if strip_prefix or safetensors else None)) is not None:
+        checkpoint = merged_checkpoint(server, run, followed(server, merge(server, checkpoint, wanted.value)))
     target = target_path(checkpoint["name"], output)
     if is_there(target, checkpoint, overwrite=output is not None):
         status = "already exists"
@@ -93,12 +88,9 @@ def download(
         Transfer(server, checkpoint, target).run()
         status = f"downloaded, {formats.size(checkpoint['size_bytes'])}"
     if as_json:
-        document = {"path": str(target), "sha256": checkpoint["sha256"]}
-        print_json(document if conversion.is_as_saved else document | {"note": checkpoint["note"]})
-        return
+        merged = {"merged_from": checkpoint["merged_from_name"]} if wanted else {}
+        return print_json({"path": str(target), "sha256": checkpoint["sha256"]} | merged)
     say(f"{target} {status}; SHA-256 {checkpoint['sha256']} agrees.")
-    if note := checkpoint.get("note"):
-        say(printable(note))
     if is_folder(checkpoint["name"]):
         say(f"It is an archive of a folder; unpack it: {shlex.join(['tar', '-xf', str(target)])}")
 

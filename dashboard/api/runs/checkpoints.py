@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-import asyncio
-from concurrent.futures import Future
-from typing import Literal
+from typing import Annotated
 
-from fastapi import APIRouter
+from fastapi import APIRouter, Query
 from starlette.concurrency import run_in_threadpool
 from starlette.requests import Request
 from starlette.responses import Response
@@ -18,17 +16,16 @@ from dashboard.errors import Rejection
 from dashboard.json_responses import answer
 from dashboard.service.service import Service
 from dashboard.storage.checkpoint_storage import Via
-from dashboard.storage.conversion import Conversion
-from dashboard.storage.conversions import Converted
-from dashboard.storage.downloads import DigestResponse
 from db.checkpoints import checkpoint_queries
 from db.models import Checkpoint
 from db.people.ownership import ObjectKind
 
 router = APIRouter(route_class=JsonRoute, prefix="/api", tags=["checkpoints"])
-WAIT_S = 20.0
-"""Longest wait for a conversion in seconds; the client then asks again, so that no proxy times out."""
-LONGEST_NOTE = 4000
+Former = Annotated[str, Query(max_length=100, deprecated=True, description="Refused: merge the checkpoint.")]
+NOT_CONVERTED = (
+    "The server does not convert checkpoints: POST /api/checkpoints/{id}/merge has a node write safetensors with plain "
+    "names, which is listed as a checkpoint of its own to download (`rankzero checkpoint merge`)."
+)
 
 
 @router.get("/runs/{run_id}/checkpoints")
@@ -51,55 +48,26 @@ async def download(
     request: Request,
     service: TheService,
     checkpoint_id: int,
-    prefix: Literal["keep", "strip"] = "keep",
-    format: Literal["saved", "safetensors"] = "saved",
     via: Via | None = None,
+    prefix: Former = "keep",
+    format: Former = "saved",
 ) -> Response:
     """The checkpoint's file, with Range, ETag and If-Range. Raises Rejection when there is none.
 
     `via=bucket` redirects to the object in its bucket where it is stored in one, `via=server` sends the bytes;
     a setting chooses the default.
-
-    `prefix=strip` removes a wrapper's `module.` from the names, `format=safetensors` gives the state dict alone. Such
-    a file is written first; for a large checkpoint the answer is 503 with Retry-After until it is ready.
     """
     row = await run_in_threadpool(checkpoint_queries.checkpoint_file, service.store, checkpoint_id)
     if row is None:
         raise Rejection(404, f"There is no checkpoint {checkpoint_id}.")
+    if (prefix, format) != ("keep", "saved"):
+        raise Rejection(422, NOT_CONVERTED, "prefix" if prefix != "keep" else "format")
     checkpoint, run_id = row
-    conversion = Conversion(strip=prefix == "strip", safetensors=format == "safetensors")
     route: Via = via or ("bucket" if service.settings.checkpoints_redirect else "server")
-    if conversion.is_as_saved:
-        await run_in_threadpool(_write_down, request, service, checkpoint, run_id)
-        return await run_in_threadpool(service.storages.response, request, checkpoint, route)
-    converted = await _converted(service, checkpoint, conversion)
     await run_in_threadpool(_write_down, request, service, checkpoint, run_id)
-    return await run_in_threadpool(_response, service, request, checkpoint, conversion, converted)
+    return await run_in_threadpool(service.storages.response, request, checkpoint, route)
 
 
 def _write_down(request: Request, service: Service, checkpoint: Checkpoint, run_id: str) -> None:
     object_name = f"checkpoint {checkpoint.path} of run {run_id}"
     write_down_download(request, service, object_name, ObjectKind.CHECKPOINT, str(checkpoint.id))
-
-
-async def _converted(service: Service, checkpoint: Checkpoint, conversion: Conversion) -> Converted:
-    future: Future[Converted] = await run_in_threadpool(service.conversions.request, checkpoint, conversion)
-    deadline = asyncio.get_running_loop().time() + WAIT_S
-    while not future.done():
-        if asyncio.get_running_loop().time() > deadline:
-            rejection = Rejection(503, "The checkpoint is being converted; ask again in a few seconds.")
-            rejection.headers = {"Retry-After": "5"}
-            raise rejection
-        await service.clock.time.sleep(0.05)
-    return future.result()
-
-
-def _response(
-    service: Service, request: Request, checkpoint: Checkpoint, conversion: Conversion, converted: Converted
-) -> Response:
-    notes = "".join(c if c.isprintable() else "?" for c in " ".join(converted.notes))
-    headers = {"X-Rankzero-Note": notes.encode("ascii", "backslashreplace").decode()[:LONGEST_NOTE]}
-    if converted.path is None:
-        return service.storages.response(request, checkpoint, "server", headers)
-    name = conversion.file_name(checkpoint.path)
-    return DigestResponse.of_file(request, converted.path, converted.sha256, name, headers)

@@ -3,11 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from urllib.parse import urlencode
 
 import streamlit as st
 
-from dashboard.storage.conversion import Conversion
 from domain.text.columns import Columns, Entry
 from domain.text.formats import as_text
 
@@ -39,10 +37,9 @@ def download_link(checkpoint_id: int, label: str = "Download") -> Markup:
     return Markup(f"[{as_text(label)}]({checkpoint_url(checkpoint_id)})")
 
 
-def checkpoint_url(checkpoint_id: int, conversion: Conversion | None = None) -> str:
+def checkpoint_url(checkpoint_id: int) -> str:
     """Return the URL path of a checkpoint's file."""
-    query = urlencode(conversion.params) if conversion else ""
-    return f"/api/checkpoints/{checkpoint_id}/file{'?' if query else ''}{query}"
+    return f"/api/checkpoints/{checkpoint_id}/file"
 
 
 BLOCKS = "▁▂▃▄▅▆▇█"

@@ -3,24 +3,22 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Sequence
-from concurrent.futures import TimeoutError as NotYet
 from pathlib import PurePosixPath
 
 import streamlit as st
 
-from dashboard.errors import Rejection
 from dashboard.service import service
-from dashboard.storage.conversion import Conversion, is_folder
-from dashboard.storage.conversions import Converted
 from dashboard.views.layout import actions, permissions, style
-from dashboard.views.layout.tables import Markup, checkpoint_url, download_link, show_list
-from dashboard.views.run.dialogs import checkpoint_line
+from dashboard.views.layout.tables import Markup, download_link, show_list
+from dashboard.views.run import merging
 from dashboard.views.run.tabs import browser_zone
 from db.attempts import attempt_queries
 from db.checkpoints import checkpoint_queries
+from domain.checkpoints.names import is_folder
+from domain.checkpoints.tasks import CheckpointTaskView, TaskKind
 from domain.lists import run_lists
 from domain.text.columns import Column, Columns
-from domain.text.formats import as_text, clock_time, size
+from domain.text.formats import as_text, clock_time
 from domain.views import CheckpointView, RunView
 
 
@@ -28,9 +26,9 @@ from domain.views import CheckpointView, RunView
 def checkpoints(run: RunView) -> None:
     """Show the checkpoints, newest first, each with its download."""
     saved = checkpoint_queries.checkpoints(service.current().store, run.id)
-    st.session_state[PREPARING] = False
+    merges = service.current().checkpoint_tasks.of_run(run.id, TaskKind.MERGE) if saved else []
     if saved:
-        _checkpoints(run.id, saved)
+        _checkpoints(run, saved, merges)
     else:
         st.caption(
             "No checkpoint yet. Files that the training saves in its working directory appear here when they are "
@@ -39,7 +37,7 @@ def checkpoints(run: RunView) -> None:
         )
     is_moving = not run.state.is_terminal and not all(checkpoint.complete for checkpoint in saved)
     is_moving = is_moving or any(checkpoint.is_asked_for_again for checkpoint in saved)
-    if is_moving or st.session_state[PREPARING]:
+    if is_moving or any(task.ended_at is None for task in merges):
         style.refresh_within(MOVING_EVERY_S)
 
 
@@ -52,18 +50,15 @@ UNCLEAR = (
     "differ only in rank and part."
 )
 WAITS = " The checkpoint waits on its node and is sent as soon as possible."
-PATIENCE_S = 1.5
-"""Seconds to wait for a conversion; most take less, so the link appears at once."""
 MOVING_EVERY_S = 3
-"""While bytes of a checkpoint arrive, or it is being converted."""
-ASKED, PREPARING = "checkpoint_asked_for", "checkpoint_preparing"
+"""While bytes of a checkpoint arrive, or a node works on one."""
 
 
-def _checkpoints(run_id: str, saved: Sequence[CheckpointView]) -> None:
+def _checkpoints(run: RunView, saved: Sequence[CheckpointView], merges: Sequence[CheckpointTaskView]) -> None:
     shown = saved if st.session_state.get("all_checkpoints") else saved[:MOST_SHOWN]
-    ended = _ended_attempts(run_id) if not all(checkpoint.complete for checkpoint in shown) else set()
+    ended = _ended_attempts(run.id) if not all(checkpoint.complete for checkpoint in shown) else set()
     show_list("checkpoints", _columns(ended), shown, {"name": _name, "SHA-256": lambda c: Markup(f"`{c.sha256[:12]}`")})
-    _offer_again(run_id, [c for c in shown if not c.complete and c.attempt in ended and not c.is_asked_for_again])
+    _offer_again(run.id, [c for c in shown if not c.complete and c.attempt in ended and not c.is_asked_for_again])
     troubled = [c for c in shown if c.trouble and not c.complete]
     for problem in dict.fromkeys(f"{c.trouble}{'' if c.attempt in ended else WAITS}" for c in troubled):
         st.warning(as_text(problem), icon=":material/cloud_off:")
@@ -78,7 +73,7 @@ def _checkpoints(run_id: str, saved: Sequence[CheckpointView]) -> None:
         archive = as_text(PurePosixPath(folder.name).name)
         st.caption(f"A folder is downloaded as one archive: `tar -xf` {archive} restores it for its framework.")
     if complete:
-        _conversions(complete)
+        merging.merging(run, complete, merges)
         with st.expander("Full SHA-256 sums, for `sha256sum --check`", key="sums"):
             sums = [f"{c.sha256}  {PurePosixPath(c.name).name}" for c in complete if c in shown]
             st.code("\n".join(sums), language=None)
@@ -118,77 +113,3 @@ def _ended_attempts(run_id: str) -> set[int]:
     """Return the numbers of ended attempts, whose checkpoints have all arrived."""
     attempts = attempt_queries.attempts(service.current().store, run_id)
     return {attempt.number for attempt in attempts if attempt.state.is_terminal}
-
-
-# -- converted ---------------------------------------------------------------------------------
-
-
-def _conversions(complete: Sequence[CheckpointView]) -> None:
-    with st.expander("Convert", key="other_forms"):
-        chosen = st.selectbox("Checkpoint", complete, format_func=checkpoint_line, key="form_of")
-        if chosen is None:
-            return
-        conversion = _chosen_conversion(chosen)
-        if st.button("Prepare the file", key=f"prepare_{chosen.id}", disabled=conversion.is_as_saved):
-            st.session_state[ASKED] = (chosen.id, conversion, None)
-        request = st.session_state.get(ASKED)
-        if request and request[:2] == (chosen.id, conversion):
-            _prepared(chosen, conversion, request[2])
-
-
-def _chosen_conversion(chosen: CheckpointView) -> Conversion:
-    with st.container(horizontal=True):
-        strip = st.checkbox(
-            f"Without {as_text(chosen.prefix)}" if chosen.prefix else "Without a prefix",
-            value=chosen.prefix is not None,
-            disabled=chosen.prefix is None,
-            help="The checkpoint was saved from a wrapper (DistributedDataParallel, torch.compile), whose name "
-            "starts every parameter's name; the plain model cannot load it."
-            if chosen.prefix
-            else "This checkpoint has no prefix: the plain model can load it.",
-            key=f"strip_{chosen.id}",
-        )
-        tensors = st.checkbox(
-            "As safetensors",
-            disabled=is_folder(chosen.name),
-            help="Not for folders: their weights are files in the archive."
-            if is_folder(chosen.name)
-            else "Only the model's tensors, without optimizer and step.",
-            key=f"safetensors_{chosen.id}",
-        )
-    return Conversion(strip=strip and chosen.prefix is not None, safetensors=tensors and not is_folder(chosen.name))
-
-
-def _prepared(chosen: CheckpointView, conversion: Conversion, problem: str | None) -> None:
-    """Show the link to the converted file, or its progress, or why it failed."""
-    if problem is None:
-        try:
-            _link(chosen, conversion, _converted(chosen.id, conversion))
-        except NotYet:
-            st.session_state[PREPARING] = True
-            st.caption(":material/hourglass: The file is being prepared; the link appears here.")
-        except Rejection as rejection:
-            problem = str(rejection.detail)
-            st.session_state[ASKED] = (chosen.id, conversion, problem)
-    if problem is not None:
-        st.warning(as_text(problem), icon=":material/info:")
-
-
-def _converted(checkpoint_id: int, conversion: Conversion) -> Converted:
-    current = service.current()
-    stored = checkpoint_queries.checkpoint_file(current.store, checkpoint_id)
-    if stored is None:
-        raise Rejection(404, "This checkpoint was deleted meanwhile.")
-    return current.conversions.request(stored[0], conversion).result(PATIENCE_S)
-
-
-def _link(chosen: CheckpointView, conversion: Conversion, converted: Converted) -> None:
-    is_another = converted.sha256 != chosen.sha256
-    name = PurePosixPath(conversion.file_name(chosen.name) if is_another else chosen.name).name
-    with st.container(horizontal=True, vertical_alignment="center"):
-        st.link_button(
-            f"Download {as_text(name)}", checkpoint_url(chosen.id, conversion),
-            icon=":material/download:", key="download_other_form",
-        )  # fmt: skip
-        st.caption(f"{size(converted.size_bytes)} · SHA-256 `{converted.sha256[:12]}`")
-    st.caption(as_text(" ".join(converted.notes)))

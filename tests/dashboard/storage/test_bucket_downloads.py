@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import io
 from pathlib import Path
 from typing import Any
 
@@ -121,23 +120,3 @@ class _Redirecting:
 
     def __getattr__(self, name: str) -> Any:
         return getattr(self._settings, name)
-
-
-@pytest.mark.long
-def test_another_form_is_made_from_a_copy_that_does_not_stay(stage: Stage) -> None:
-    buffer = io.BytesIO()
-    torch.save({"module.w": torch.ones(3)}, buffer)
-    node, task = stage.spool.node, stage.spool.task
-    checkpoint_id = node.store_checkpoint(task, buffer.getvalue(), "work/last.pt")
-    url = f"/api/checkpoints/{checkpoint_id}/file"
-    answer = stage.dashboard.http.get(url, params={"prefix": "strip"})
-    assert list(torch.load(io.BytesIO(answer.content), weights_only=True)) == ["w"]
-    left = [path.name for path in stage.dashboard.service.files.converted.iterdir()]
-    assert len(left) == 2 and not [name for name in left if "copy" in name]
-    stage.bucket.server.stop()
-    try:
-        assert stage.dashboard.http.get(url, params={"prefix": "strip"}).content == answer.content
-        refused = stage.dashboard.http.get(url, params={"format": "safetensors"})
-        assert refused.status_code == 503 and "cannot be reached" in refused.json()["detail"]["message"]
-    finally:
-        stage.bucket.server.start()

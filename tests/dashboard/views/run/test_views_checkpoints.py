@@ -1,9 +1,8 @@
-"""The Run page's checkpoints: what is said of each, and another form of one, prepared and linked."""
+"""The Run page's checkpoints: what is said of each, and merges: asked for, followed, cancelled, proven."""
 
 from __future__ import annotations
 
 import hashlib
-import io
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -13,19 +12,13 @@ from streamlit.testing.v1 import AppTest
 
 from db.attempts import attempt_queries
 from db.checkpoints import checkpoint_reports
+from db.models import Node
 from db.runs import run_queries
+from domain.checkpoints.tasks import CheckpointTaskReport, CheckpointTaskView
 from domain.messages import CheckpointOffer
 from tests.dashboard.pages import Pages, button, served, texts
-from tests.end_to_end.product import wait_for
 
-torch = pytest.importorskip("torch")
 RUN = "wrapped"
-
-
-def saved(value: Any) -> bytes:
-    buffer = io.BytesIO()
-    torch.save(value, buffer)
-    return buffer.getvalue()
 
 
 @pytest.fixture
@@ -37,7 +30,14 @@ def pages(tmp_path: Path) -> Iterator[Pages]:
         yield pages
 
 
-def store(pages: Pages, path: str, content: bytes, prefix: str | None = None, received: float = 1.0) -> None:
+def store(
+    pages: Pages,
+    path: str,
+    content: bytes,
+    prefix: str | None = None,
+    received: float = 1.0,
+    task_id: int | None = None,
+) -> None:
     """A checkpoint on the server, or on its way."""
     (attempt,) = attempt_queries.attempts(pages.service.store, pages.seed.runs[RUN])
     offer = CheckpointOffer(
@@ -46,6 +46,7 @@ def store(pages: Pages, path: str, content: bytes, prefix: str | None = None, re
         sha256=hashlib.sha256(content).hexdigest(),
         written_at=1.0,
         prefix=prefix,
+        task_id=task_id,
     )
     node_id = pages.seed.node_ids["gpu-1"]
     row = checkpoint_reports.offered(pages.service.store, node_id, attempt.fence, 0, offer, 2.0)
@@ -59,46 +60,74 @@ def opened(pages: Pages) -> AppTest:
     return pages.open("run", id=pages.seed.runs[RUN], tab="checkpoints")
 
 
-def links(page: AppTest) -> list[str]:
-    """The addresses of checkpoints in another form."""
-    urls = [link.proto.url for link in page.get("link_button")]
-    return [url for url in urls if url.startswith("/api/checkpoints/") and "?" in url]
+def merges(pages: Pages) -> list[CheckpointTaskView]:
+    return pages.service.checkpoint_tasks.of_run(pages.seed.runs[RUN])
 
 
-@pytest.mark.long
-def test_a_prefix_is_shown_and_taken_off(pages: Pages) -> None:
-    store(pages, "work/step_1.pt", saved({"model": {"module.w": torch.ones(2)}, "step": 1}), "module.")
+def report(pages: Pages, task: CheckpointTaskView, state: str, **more: Any) -> None:
+    """What the node says of its work."""
+    (attempt,) = attempt_queries.attempts(pages.service.store, pages.seed.runs[RUN])
+    told = CheckpointTaskReport.model_validate({"state": state, **more})
+    pages.service.checkpoint_tasks.reported(pages.seed.node_ids["gpu-1"], attempt.fence, task.id, told)
+
+
+def test_a_merge_is_asked_for_followed_and_cancelled(pages: Pages) -> None:
+    store(pages, "work/step_1.pt", b"weights", "module.")
     page = opened(pages)
     assert ":gray-badge[DDP prefix]" in texts(page).replace("\\", "")
-    assert links(page) == []
-    (tensors,) = (box for box in page.checkbox if box.label == "As safetensors")
-    tensors.check().run()
-    button(page, "Prepare the file").click().run()
-    wait_for(lambda: links(page.run()), "the link")
-    assert links(page) == ["/api/checkpoints/1/file?prefix=strip&format=safetensors"]
-    said = "1 tensor of 'model' is in it, the names lost the prefix module."
-    assert said in texts(page).replace("\\", "")
-
-
-@pytest.mark.long
-def test_why_there_can_be_no_other_form_is_said_once_and_not_tried_again(pages: Pages) -> None:
-    store(pages, "work/list.pt", saved([1, 2]))
-    page = opened(pages)
-    (tensors,) = (box for box in page.checkbox if box.label == "As safetensors")
-    tensors.check().run()
-    button(page, "Prepare the file").click().run()
-    wait_for(lambda: page.run().warning, "the sentence")
-    assert "It does not contain a dictionary" in page.warning[0].value
+    assert "merged/step_1.safetensors" in texts(page).replace("\\", "")
+    page.radio(key="merge_format").set_value("hf").run()
+    assert "merged/step_1-hf.tar" in texts(page).replace("\\", "")
+    button(page, "Merge").click().run()
+    (task,) = merges(pages)
+    assert (task.name, task.options) == ("work/step_1.pt", {"format": "hf"})
+    report(pages, task, "running", doing="reads tensors", done_bytes=1, total_bytes=4)
     page.run()
-    assert links(page) == [] and page.warning
+    (bar,) = page.get("progress")
+    assert (bar.proto.value, bar.proto.text.replace("\\", "")) == (
+        25, "Merge of work/step_1.pt: node gpu-1 reads tensors: 1 of 4 B",
+    )  # fmt: skip
+    button(page, "Cancel").click().run()
+    report(pages, task, "cancelled")
+    assert not page.run().get("progress") and merges(pages)[0].state == "cancelled"
+
+
+def test_a_refusal_of_the_program_is_said_until_another_merge_is_asked_for(pages: Pages) -> None:
+    store(pages, "work/list.pt", b"[1, 2]")
+    button(opened(pages), "Merge").click().run()
+    report(pages, merges(pages)[0], "failed", message="It does not contain a *dictionary*.")
+    page = opened(pages)
+    assert page.warning[0].value.replace("\\", "") == "work/list.pt: It does not contain a *dictionary*."
+    button(page, "Merge").click().run()
+    assert not page.warning
+
+
+def test_why_no_node_can_merge_is_said(pages: Pages) -> None:
+    store(pages, "work/step_1.pt", b"weights")
+    page = opened(pages)
+    with pages.service.store.write() as session:
+        session.get_one(Node, pages.seed.node_ids["gpu-1"]).info = {}
+    button(page, "Merge").click().run()
+    assert "upgrade it" in page.toast[0].value and merges(pages) == []
+
+
+def test_what_was_merged_names_its_source_and_shows_its_proof(pages: Pages) -> None:
+    store(pages, "work/step_1.pt", b"weights", "module.")
+    task = pages.service.checkpoint_tasks.merge(1, "safetensors")
+    store(pages, "merged/step_1.safetensors", b"merged", task_id=task.id)
+    report(pages, task, "succeeded", result={"tensors": 2, "bytes": 2048, "proof": {"sampled": 2}}, merged_id=2)
+    page = opened(pages)
+    said = texts(page).replace("\\", "")
+    assert ":gray-badge[merged from step_1.pt]" in said and said.count("badge[latest]") == 1
+    assert "merged/step_1.safetensors: 2 tensors, 2 KiB, each equal to its shards" in said
+    assert page.selectbox(key="merge_of").options == ["work/step_1.pt · latest · DDP prefix"]
 
 
 def test_a_folder_says_how_it_is_unpacked(pages: Pages) -> None:
     store(pages, "work/out/checkpoint-5.tar", b"archive")
     page = opened(pages)
     assert any("tar -xf" in caption.value for caption in page.caption)
-    assert all(box.disabled for box in page.checkbox if box.label in ("As safetensors", "Without a prefix"))
-    assert button(page, "Prepare the file").disabled
+    assert "merged/out/checkpoint-5.tar" in texts(page).replace("\\", "")
 
 
 def test_checkpoint_that_never_arrived_differs_from_one_being_sent(pages: Pages) -> None:
@@ -106,7 +135,7 @@ def test_checkpoint_that_never_arrived_differs_from_one_being_sent(pages: Pages)
     assert "40\\% received" in texts(opened(pages))
     pages.seed.report(RUN, "failed", 10)
     page = opened(pages)
-    assert "never completed" in texts(page) and "Prepare the file" not in [b.label for b in page.button]
+    assert "never completed" in texts(page) and "Merge" not in [b.label for b in page.button]
 
 
 def test_without_checkpoints_the_page_says_what_would_count(pages: Pages) -> None:
