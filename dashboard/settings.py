@@ -107,7 +107,7 @@ class Settings(BaseSettings):
     reserve_bytes: Annotated[int, Field(ge=0)] = 256 * MIB
     """Bytes to keep free on the disk of `data` when checkpoints arrive."""
     keep_deleted_days: Annotated[float, Field(ge=0, le=3650)] = 7.0
-    """Days for which deleted runs keep their files and can be restored; 0 deletes at once."""
+    """Days for which deleted runs and checkpoints keep their files and can be restored; 0 deletes at once."""
     max_checkpoint_bytes: Annotated[int, Field(gt=0)] = 1024 * 1024 * MIB
     """The largest checkpoint that is accepted, in bytes."""
     snapshot_limit_mb: Annotated[float, Field(gt=0)] = 100.0

@@ -311,6 +311,14 @@ class CheckpointView:
     """The id of the checkpoint that it was merged from: nothing resumes from it on its own."""
     merged_from_name: str | None = None
     """None where that was deleted since."""
+    pinned_at: float | None = None
+    """When a person pinned it: no retention rule deletes it."""
+    pinned_by: str | None = None
+    deleted_at: float | None = None
+    deleted_by: str | None = None
+    """Who deleted it; None: the retention rule."""
+    deleted_why: str | None = None
+    """The rule that it was deleted by."""
 
 
 @dataclass(frozen=True)

@@ -46,6 +46,14 @@ LONGEST_LABEL = 200
 UNITS = ("bytes", "celsius", "ratio", "seconds", "watts")
 SERVER: Figures[Service] = {
     "rankzero_store_up": ("1 while the server can store what arrives.", lambda service: int(service.trouble is None)),
+    "rankzero_files_free_bytes": (
+        "Free on the disk of the server's files.",
+        lambda service: service.files.free_bytes(),
+    ),
+    "rankzero_files_full_in_seconds": (
+        "Time until that disk is full at the present rate.",
+        lambda service: service.disk_forecast.now(with_deletable=False).full_in_s,
+    ),
 }
 NODE: Figures[NodeView] = {
     "rankzero_node_up": ("1 while the node sends heartbeats.", lambda node: int(node.state == "alive")),

@@ -32,10 +32,12 @@ from dashboard.security.signing_in.provider_settings import admission_of
 from dashboard.security.turns import Turns
 from dashboard.service.checkpoint_tasks import CheckpointTasks
 from dashboard.service.deletions import Deletions
+from dashboard.service.disk_forecast import DiskForecast
 from dashboard.service.live_attempts import Silence, SlowRanks
 from dashboard.service.live_runs import LiveRuns
 from dashboard.service.people_secrets import Secrets
 from dashboard.service.references import References
+from dashboard.service.retention import Retention
 from dashboard.service.scheduler import Scheduler
 from dashboard.service.store_opening import open_store
 from dashboard.settings import DAY_S, Settings
@@ -80,6 +82,8 @@ class Parts:
         kept_days = settings.keep_deleted_days
         self.wheels, self.wanted_wheels = Wheels(settings.data / "wheels", self.clock.time), Wants()
         self.deletions = Deletions(store, self.files, self.snapshots, self.wheels, self.hub, self.clock, kept_days)
+        self.retention = Retention(store, self.files, self.hub, self.clock, kept_days)
+        self.disk_forecast = DiskForecast(store, self.files, self.clock)
         self.credentials = Credentials.load_or_create(settings.data, settings.join_token_file)
         self.identities = Identities(store, self.clock)
         self.identities.on_change = self.hub.wake_viewers
@@ -209,7 +213,8 @@ class Parts:
             self.run_changed(run_id)
 
     def checkpoint_stored(self, run_id: str, checkpoint_id: int) -> None:
-        """Handle a complete checkpoint: an elastic run may now continue on other nodes."""
+        """Handle a complete checkpoint: its run's rule may let others go, an elastic run may continue elsewhere."""
+        self.retention.judge_soon([run_id])
         self.hub.publish(run_id, {"type": "checkpoints"})
         self.hub.publish(run_id, {"type": "history"})
         now, settings = self.clock(), self.settings

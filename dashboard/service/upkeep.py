@@ -23,6 +23,7 @@ def _decide(parts: Parts) -> None:
         parts.storages.sweep()
         parts.abandoned_imports.sweep()
         parts.deletions.sweep()
+        parts.retention.sweep()
     parts.registry.write_down()
     parts.access_tokens.write_down()
     parts.access_tokens.close_ended()

@@ -58,6 +58,7 @@ class CheckpointStorages:
         self, request: Request, checkpoint: Checkpoint, via: Via, more: Mapping[str, str] | None = None
     ) -> Response:
         """The response to GET or HEAD of a checkpoint, from its storage. Raises Rejection."""
+        require_present(checkpoint)
         if not checkpoint.complete:
             raise Rejection(409, f"Checkpoint {checkpoint.id} is not complete yet.")
         try:
@@ -70,6 +71,7 @@ class CheckpointStorages:
     @contextmanager
     def as_file(self, checkpoint: Checkpoint, folder: Path) -> Iterator[Path]:
         """A file with a checkpoint's bytes while it is needed. Raises Rejection."""
+        require_present(checkpoint)
         try:
             with self.of(checkpoint).as_file(checkpoint, folder) as path:
                 yield path
@@ -99,6 +101,14 @@ class CheckpointStorages:
             self._sweep_from = self._clock.time.now() + AFTER_TROUBLE_S
         except Exception:  # the store may be unavailable for a moment; the next sweep tries again
             log.exception("discarded checkpoints could not be deleted")
+
+
+def require_present(checkpoint: Checkpoint) -> None:
+    """Raise Rejection for a checkpoint that was deleted, which says whether it can be restored."""
+    if checkpoint.deleted_at is not None:
+        by = f"by the rule {checkpoint.deleted_why!r}" if checkpoint.deleted_why else f"by {checkpoint.deleted_by}"
+        back = "`rankzero checkpoint restore RUN NAME` brings it back" if checkpoint.complete else "its bytes are gone"
+        raise Rejection(410, f"Checkpoint {checkpoint.path} was deleted {by}: {back}.")
 
 
 log = logging.getLogger("rankzero")

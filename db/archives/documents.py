@@ -100,7 +100,7 @@ def run_document(store: Store, run_id: str, with_checkpoints: bool = True) -> Ru
 
 def _attempt(session: Session, attempt: Attempt, with_checkpoints: bool) -> AttemptDocument:
     of_attempt = {"fence": attempt.fence}
-    checkpoints = select(Checkpoint).filter_by(**of_attempt, complete=True).order_by(Checkpoint.id)
+    checkpoints = select(Checkpoint).filter_by(**of_attempt, complete=True, deleted_at=None).order_by(Checkpoint.id)
     tasks = _rows(session, select(Task).filter_by(**of_attempt).order_by(Task.node_rank))
     ranks = select(ProfiledRank).filter_by(**of_attempt).order_by(ProfiledRank.requested_at, ProfiledRank.rank)
     return AttemptDocument(
@@ -146,9 +146,12 @@ OWN_TO_A_STORE: Mapping[type[Base], frozenset[str]] = {
         {"instance_id", "token_hash", "drain_requested_at", "unknown_ends", "unknown_attempts", "protocol",
          "load", "foreign_devices", "removed_at"}
     ),
-    File: frozenset({"fence"}),
+    File: frozenset({"fence", "compressed_bytes"}),
     Series: frozenset({"fence", "file_id"}),
-    Checkpoint: frozenset({"fence", "location", "upload_id", "upload_began_at", "trouble"}),
+    Checkpoint: frozenset(
+        {"fence", "location", "upload_id", "upload_began_at", "trouble", "pinned_by",
+         "deleted_at", "deleted_by", "deleted_why"}
+    ),
     FindingRow: frozenset({"id", "fence"}),
     ProfiledRank: frozenset({"fence"}),
     HistoryEntry: frozenset({"id", "run_id"}),

@@ -99,7 +99,7 @@ def find_checkpoint(session: Session, run_id: str, name: str | None) -> Checkpoi
     complete = (
         select(Checkpoint, Attempt.number)
         .join(Attempt, Attempt.fence == Checkpoint.fence)
-        .where(Attempt.run_id == run_id, Checkpoint.complete)
+        .where(Attempt.run_id == run_id, Checkpoint.complete, Checkpoint.deleted_at.is_(None))
         .order_by(Checkpoint.fence.desc(), func.coalesce(Checkpoint.step, -1).desc())
         .order_by(Checkpoint.written_at.desc(), Checkpoint.id.desc())
     )
@@ -113,7 +113,18 @@ def find_checkpoint(session: Session, run_id: str, name: str | None) -> Checkpoi
     ids = [c for c, _ in candidates if name == str(c.id)]
     if named := ids or [c for c, _ in candidates if name in (c.path, PurePosixPath(c.path).name)]:
         return _first_of_rank_0(named)
-    raise InvalidRequest("checkpoint", f"checkpoint: run {run_id} has no complete checkpoint {name!r}.")
+    raise InvalidRequest(
+        "checkpoint", f"checkpoint: run {run_id} has no complete checkpoint {name!r}{_way_back(session, run_id, name)}."
+    )
+
+
+def _way_back(session: Session, run_id: str, name: str) -> str:
+    """How to get a checkpoint of that name back where one is in the bin."""
+    paths = select(Checkpoint.path).join(Attempt, Attempt.fence == Checkpoint.fence)
+    in_bin = paths.where(Attempt.run_id == run_id, Checkpoint.complete, Checkpoint.deleted_at.is_not(None))
+    if any(name in (path, PurePosixPath(path).name) for path in session.scalars(in_bin)):
+        return f": it was deleted, and `rankzero checkpoint restore {run_id} NAME` brings it back"
+    return ""
 
 
 def _first_of_rank_0(checkpoints: Sequence[Checkpoint]) -> Checkpoint:

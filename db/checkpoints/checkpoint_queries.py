@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import replace
 from typing import NamedTuple
 
-from sqlalchemy import select
+from sqlalchemy import ColumnElement, or_, select
 from sqlalchemy.orm import Session
 
 from db.checkpoints.inferred_steps import LoggedPoints, infer_step
@@ -23,21 +24,48 @@ from domain.views import CheckpointView
 
 
 def checkpoints(store: Store, run_id: str) -> list[CheckpointView]:
-    """A run's checkpoints, newest first, including those still being uploaded."""
+    """A run's checkpoints, newest first, including those still being uploaded, without deleted ones."""
+    with store.read() as session:
+        return listed(session, run_id)
+
+
+def listed(session: Session, run_id: str) -> list[CheckpointView]:
+    """What `checkpoints` returns."""
+    rows = _rows(session, run_id, Checkpoint.deleted_at.is_(None))
+    world_size = RunSpec.model_validate(session.get_one(Run, run_id).spec).world_size if rows else 1
+    names = {view.id: view.name for view in rows}
+    rows = [replace(view, merged_from_name=names.get(view.merged_from or 0)) for view in rows]
+    latest = _latest([view for view in rows if view.complete and view.merged_from is None], world_size)
+    views = [replace(view, latest=view is latest) for view in rows]
+    return _with_best(_measured(session, run_id, views))
+
+
+def deleted_checkpoints(store: Store, run_id: str) -> list[CheckpointView]:
+    """A run's deleted checkpoints that can be restored, newest first."""
+    with store.read() as session:
+        rows = _rows(session, run_id, Checkpoint.deleted_at.is_not(None), Checkpoint.complete)
+        return _measured(session, run_id, rows)
+
+
+def with_steps(session: Session, run_id: str) -> tuple[list[CheckpointView], list[CheckpointView]]:
+    """A run's complete checkpoints, and the deleted ones, also those whose bytes are gone; without losses or marks.
+
+    Merged ones, which a person asked for, are not among them."""
+    is_saved = Checkpoint.merged_from.is_(None)
+    rows = _rows(session, run_id, is_saved, or_(Checkpoint.complete, Checkpoint.deleted_at.is_not(None)))
+    views = list(_with_steps(session, _losses(session, run_id), rows))
+    present = [view for view in views if view.deleted_at is None]
+    return present, [view for view in views if view.deleted_at is not None]
+
+
+def _rows(session: Session, run_id: str, *conditions: ColumnElement[bool]) -> list[CheckpointView]:
     query = (
         select(Checkpoint, Attempt.number)
         .join(Attempt, Attempt.fence == Checkpoint.fence)
-        .where(Attempt.run_id == run_id)
+        .where(Attempt.run_id == run_id, *conditions)
         .order_by(Checkpoint.fence.desc(), Checkpoint.written_at.desc(), Checkpoint.id.desc())
     )
-    with store.read() as session:
-        rows = [_checkpoint_view(row, number) for row, number in session.execute(query)]
-        world_size = RunSpec.model_validate(session.get_one(Run, run_id).spec).world_size if rows else 1
-        names = {view.id: view.name for view in rows}
-        rows = [replace(view, merged_from_name=names.get(view.merged_from or 0)) for view in rows]
-        latest = _latest([view for view in rows if view.complete and view.merged_from is None], world_size)
-        views = [replace(view, latest=view is latest) for view in rows]
-        return _with_best(_measured(session, run_id, views))
+    return [_checkpoint_view(row, number) for row, number in session.execute(query)]
 
 
 def checkpoint_file(store: Store, checkpoint_id: int) -> tuple[Checkpoint, str] | None:
@@ -69,23 +97,36 @@ def _checkpoint_view(row: Checkpoint, attempt: int) -> CheckpointView:
         trouble=row.trouble,
         is_asked_for_again=row.resend_requested_at is not None,
         merged_from=row.merged_from,
+        pinned_by=row.pinned_by,
+        pinned_at=row.pinned_at,
+        deleted_at=row.deleted_at,
+        deleted_by=row.deleted_by,
+        deleted_why=row.deleted_why,
     )
 
 
 def _measured(session: Session, run_id: str, views: list[CheckpointView]) -> list[CheckpointView]:
     """Return the checkpoints with their losses, and with inferred steps where their names have none."""
-    losses, logged = _losses(session, run_id), dict[int, list[LoggedPoints]]()
-    measured = []
+    losses, measured = _losses(session, run_id), []
+    for view in _with_steps(session, losses, views):
+        name, loss = _loss_at(session, losses.get(view.attempt, []), view.step)
+        measured.append(replace(view, loss=loss, loss_name=name))
+    return measured
+
+
+def _with_steps(
+    session: Session, losses: Mapping[int, list[LossSeries]], views: Sequence[CheckpointView]
+) -> Iterator[CheckpointView]:
+    """Yield the checkpoints, with inferred steps where their names have none."""
+    logged = dict[int, list[LoggedPoints]]()
     for view in views:
-        of_attempt = losses.get(view.attempt, [])
         if view.step is None and not view.is_part:
             if view.attempt not in logged:
+                of_attempt = losses.get(view.attempt, [])
                 logged[view.attempt] = [LoggedPoints(session, one.id, one.points) for one in of_attempt]
             step = infer_step(view.name, view.created_at, logged[view.attempt])
             view = replace(view, step=step, step_is_inferred=step is not None)
-        name, loss = _loss_at(session, of_attempt, view.step)
-        measured.append(replace(view, loss=loss, loss_name=name))
-    return measured
+        yield view
 
 
 class LossSeries(NamedTuple):

@@ -150,12 +150,13 @@ def _change(store: Store, checkpoint_id: int, **values: object) -> None:
 
 
 def _overwritten(session: Session, newer: Checkpoint) -> list[Checkpoint]:
-    """Earlier versions of a checkpoint, except those an attempt has started from.
+    """Earlier versions of a checkpoint, except pinned and deleted ones, and those an attempt has started from.
 
     Incomplete ones count only in a bucket: in the directory of files they cost nothing."""
     in_use = select(Attempt.resume_checkpoint_id).where(Attempt.resume_checkpoint_id.is_not(None))
     same_file = select(Checkpoint).filter_by(fence=newer.fence, node_rank=newer.node_rank, path=newer.path)
-    older = same_file.where(Checkpoint.id < newer.id, Checkpoint.id.not_in(in_use))
+    older = same_file.where(Checkpoint.id < newer.id, Checkpoint.id.not_in(in_use), Checkpoint.deleted_at.is_(None))
+    older = older.where(Checkpoint.pinned_at.is_(None))
     return list(session.scalars(older.where(or_(Checkpoint.complete, Checkpoint.location.is_not(None)))))
 
 

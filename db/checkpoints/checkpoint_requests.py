@@ -28,6 +28,8 @@ def request_resend(store: Store, checkpoint_id: int, now: float) -> tuple[str, s
         if checkpoint is None:
             raise no_such(ObjectKind.CHECKPOINT, str(checkpoint_id))
         attempt = session.get_one(Attempt, checkpoint.fence)
+        if checkpoint.deleted_at is not None:
+            raise WrongState(f"Checkpoint {checkpoint.path} was deleted: nothing of it is sent again.")
         if checkpoint.complete:
             raise WrongState(f"Checkpoint {checkpoint.path} is complete: it can be downloaded.")
         if not State(attempt.state).is_terminal:

@@ -36,6 +36,10 @@ class LoggedPoints:
         self._values = np.frombuffer(b"".join(points.values for points in packed), "<f8")
         self._times = spread(np.frombuffer(b"".join(points.walls for points in packed), "<f8"))
 
+    def by_step(self) -> list[tuple[int, float]]:
+        """Each point's step and value, in the order in which they were logged."""
+        return list(zip(self._steps.tolist(), self._values.tolist(), strict=True))
+
     def step_at(self, name: str, written_at: float) -> tuple[int, float] | None:
         """Infer the step of a checkpoint of this name, and how far in seconds its point is from the time of saving.
 

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 from itertools import groupby
 
-from sqlalchemy import Select, and_, bindparam, exists, select
+from sqlalchemy import Select, and_, bindparam, exists, or_, select
 from sqlalchemy.orm import Session, aliased
 
 from db.attempts.deliveries import are_sent
@@ -83,7 +83,7 @@ def _naming_checkpoint(session: Session, run_id: str, finding: FindingView) -> F
         return finding
     query = select(Checkpoint.path, Checkpoint.step).join(Attempt, Attempt.fence == Checkpoint.fence)
     query = query.where(Attempt.run_id == run_id, Attempt.number <= finding.attempt, Checkpoint.complete)
-    query = query.where(Checkpoint.merged_from.is_(None))
+    query = query.where(Checkpoint.merged_from.is_(None), Checkpoint.deleted_at.is_(None))
     last = query.where(Checkpoint.step < since).order_by(Checkpoint.step.desc(), Checkpoint.id.desc())
     if (good := session.execute(last.limit(1)).first()) is None:
         return finding
@@ -155,11 +155,11 @@ MOST_NAMED = 10
 _NEWER = aliased(Checkpoint)
 _HAS_WHOLE = exists().where(
     _NEWER.fence == Checkpoint.fence, _NEWER.node_rank == Checkpoint.node_rank,
-    _NEWER.path == Checkpoint.path, _NEWER.complete,
+    _NEWER.path == Checkpoint.path, or_(_NEWER.complete, _NEWER.deleted_at.is_not(None)),
 )  # fmt: skip
 _NEVER_ARRIVED = (
-    Attempt.state.in_(TERMINAL_STATES), are_sent(), Checkpoint.complete.is_(False), ~_HAS_WHOLE,
-    Checkpoint.merged_from.is_(None),
+    Attempt.state.in_(TERMINAL_STATES), are_sent(), Checkpoint.complete.is_(False), Checkpoint.deleted_at.is_(None),
+    ~_HAS_WHOLE, Checkpoint.merged_from.is_(None),
 )  # fmt: skip
 _OF_FENCES = (
     select(Checkpoint)

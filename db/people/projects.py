@@ -6,7 +6,7 @@ from sqlalchemy import and_, exists, select
 
 from db import acting
 from db.engine import Store
-from db.models import Alert, Invitation, Membership, PrivateProject, Run, Secret, Study, User
+from db.models import Alert, Invitation, Membership, PrivateProject, RetentionRule, Run, Secret, Study, User
 from db.people import accounts, audit
 from db.people.ownership import project_column
 from domain.people.accounts import MemberView, ProjectAccessView
@@ -30,7 +30,7 @@ def every(store: Store) -> list[ProjectAccessView]:
 def is_named(store: Store, project: str) -> bool:
     """Whether a run or study, a role, an invitation or a setting is of this project, for any visitor."""
     columns = (Run.project, Membership.project, PrivateProject.project, Secret.project, Alert.project)
-    conditions = [column == project for column in columns]
+    conditions = [column == project for column in (*columns, RetentionRule.project)]
     conditions += [project_column(Study.spec) == project]
     conditions += [and_(Invitation.project == project, Invitation.revoked_at.is_(None))]
     with store.read() as session:

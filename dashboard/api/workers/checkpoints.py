@@ -239,7 +239,7 @@ def _offer(service: Service, node_id: str, fence: int, node_rank: int, offer: Ch
         return {
             "checkpoint_id": checkpoint.id,
             "offset": _received_bytes(storage, checkpoint, refresh=True),
-            "complete": checkpoint.complete,
+            "complete": checkpoint.complete or checkpoint.deleted_at is not None,
             "batch_bytes": storage.batch_bytes(checkpoint.size_bytes),
             "part_bytes": storage.part_bytes(checkpoint.size_bytes),
         }
@@ -258,7 +258,8 @@ def _begun(service: Service, threads: Threads, node_id: str, checkpoint_id: int,
 
 
 def _received_bytes(storage: CheckpointStorage, checkpoint: Checkpoint, *, refresh: bool) -> int:
-    return checkpoint.size_bytes if checkpoint.complete else storage.durable_bytes(checkpoint, refresh=refresh)
+    is_sent = checkpoint.complete or checkpoint.deleted_at is not None  # nobody wants what was deleted again
+    return checkpoint.size_bytes if is_sent else storage.durable_bytes(checkpoint, refresh=refresh)
 
 
 def _links(

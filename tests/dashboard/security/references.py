@@ -62,6 +62,7 @@ UNMARKED: dict[str, str] = {
         "For admins everywhere: a new file of the folder of backups.": "BackupRequest.name",
         "The address of an account, for those alone who may list accounts.": "InvitationRequest.email",
         "Found among runs that the person sees.": "ImportRequest.digest ImportRequest.source",
+        "A rule, not a name: what it names are the run's own series.": "RuleRequest.rule",
         "Stored under ids of this store; the project is resolved, the code must be the person's or in the archive.": """
             AttemptDocument.checkpoints Manifest.runs RunDocument.nodes RunDocument.run RunDocument.snapshot""",
     }.items()
