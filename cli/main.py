@@ -55,6 +55,7 @@ GROUPS = {
         "cli.commands.runs.checkpoints:checkpoints",
         "cli.commands.runs.checkpoints:download",
         "cli.commands.runs.checkpoint:checkpoint_app",
+        "cli.commands.runs.retention:retention_app",
         "cli.commands.runs.export:export",
         "cli.commands.runs.export:share",
         "cli.commands.runs.importing:import_",

@@ -57,8 +57,9 @@ def marks(checkpoint: CheckpointView) -> list[str]:
     prefix = checkpoint.prefix or ""
     wrapper = "DDP" if prefix.startswith("module.") else "torch.compile" if prefix == "_orig_mod." else prefix
     marked = {
-        "latest": checkpoint.latest, "best": checkpoint.best, "only a part": checkpoint.is_part,
-        f"{wrapper} prefix": checkpoint.prefix, merged_words(checkpoint): checkpoint.merged_from is not None,
+        "latest": checkpoint.latest, "best": checkpoint.best, "pinned": checkpoint.pinned_at,
+        "only a part": checkpoint.is_part, f"{wrapper} prefix": checkpoint.prefix,
+        merged_words(checkpoint): checkpoint.merged_from is not None,
     }  # fmt: skip
     return [mark for mark, holds in marked.items() if holds]
 
@@ -67,6 +68,11 @@ def merged_words(checkpoint: CheckpointView) -> str:
     """Say from which one a checkpoint was merged, by the last part of its name."""
     source = PurePosixPath(checkpoint.merged_from_name or "").name
     return f"merged from {source}" if source else "merged"
+
+
+def deleter(checkpoint: CheckpointView) -> str:
+    """Return who or which rule deleted a checkpoint."""
+    return f"the rule {checkpoint.deleted_why}" if checkpoint.deleted_why else checkpoint.deleted_by or "a person"
 
 
 def history(zone: tzinfo, with_people: bool) -> Columns[HistoryView]:

@@ -167,6 +167,7 @@ def _target(option: str | None) -> str:
 # Check an installation: every check reports its finding and, where needed, a fix.
 
 LOW_DISK_BYTES = 5 * formats.GIB
+NAMED_IN_FORECAST = 3
 LOW_SHARED_MEMORY_BYTES = formats.GIB // 4
 FEW_OPEN_FILES = 1024
 OLDEST_TORCH = (2, 4)
@@ -293,10 +294,23 @@ def _disk(data: Path) -> tuple[bool, str]:
     folder = next(path for path in (data, *data.parents) if path.exists())
     free = shutil.disk_usage(folder).free
     message = f"{formats.size(free)} free for {data}."
-    return (
-        free >= LOW_DISK_BYTES,
-        message if free >= LOW_DISK_BYTES else f"{message} Checkpoints may not fit.",
-    )
+    if free < LOW_DISK_BYTES:
+        return False, f"{message} Checkpoints may not fit."
+    forecast = _forecast(data)
+    if forecast is None or not forecast["is_soon"]:
+        return True, message if forecast is None else f"{message} Of the dashboard's files: {forecast['sentence']}."
+    advice = "; ".join(one["command"] for one in forecast["deletable"][:NAMED_IN_FORECAST])
+    return False, f"{forecast['sentence']}. Set a rule (`rankzero retention set`){f', or: {advice}' if advice else ''}."
+
+
+def _forecast(data: Path) -> dict[str, Any] | None:
+    """The running dashboard's forecast of its disk; None where none runs here."""
+    if not (data / "server.json").exists():
+        return None
+    try:
+        return dict(ServerClient(find_server(data)).get("/api/storage"))
+    except CommandFailed:  # the check of the dashboard says why
+        return None
 
 
 def _tokens(data: Path) -> tuple[bool, str]:

@@ -10,17 +10,23 @@ from typing import Annotated, Any
 import typer
 
 from cli.server.checkpoint_tasks import FORMAT_HELP, Format, followed, merge, merged_checkpoint
+from cli.server.client import ServerClient
 from cli.server.download import Transfer, sha256_of
 from cli.server.options import Data, Json, RunId, run_path, server_at
 from cli.terminal import CommandFailed, print_json, print_list, print_outcome, printable, say
 from domain.checkpoints.names import is_folder
 from domain.lists import run_lists
 from domain.text import formats
+from domain.text.columns import Column, Columns, Figure
 
 
-def checkpoints(run: RunId, send_again: SendAgain = None, data: Data = None, as_json: Json = False) -> None:
+def checkpoints(
+    run: RunId, send_again: SendAgain = None, deleted: Deleted = False, data: Data = None, as_json: Json = False
+) -> None:
     """List a run's checkpoints, newest first."""
     server = server_at(data)
+    if deleted:
+        return print_deleted(server, run, as_json)
     entries = server.get(run_path(run, "checkpoints"))
     if send_again is not None:
         chosen = _partial(entries, run, send_again)
@@ -41,6 +47,22 @@ SendAgain = Annotated[
         help="Have its node resend a checkpoint that never fully arrived.",
     ),
 ]
+
+
+Deleted = Annotated[bool, typer.Option("--deleted", help="Deleted checkpoints that can be restored.")]
+
+
+def print_deleted(server: ServerClient, run: str, as_json: bool) -> None:
+    """Print the deleted checkpoints of a run that can be restored."""
+    columns: Columns[Any] = [
+        Column("name"), Figure("step", lambda one: formats.count(one.step)),
+        Figure("size", lambda one: formats.size(one.size_bytes)),
+        Column("deleted", lambda one: formats.ago(one.deleted_at, time.time())),
+        Column("by", lambda one: run_lists.deleter(one)),
+        Column("restorable until (UTC)", lambda one: formats.clock_time(one.kept_until)),
+    ]  # fmt: skip
+    entries = server.get(run_path(run, "deleted-checkpoints"))
+    print_list(columns, entries, as_json, f"Run {run} has no deleted checkpoints to restore.")
 
 
 def _say_more(entries: list[dict[str, Any]]) -> None:
