@@ -12,6 +12,7 @@ from dashboard.json_responses import document
 from dashboard.service import service
 from dashboard.service.cost_cache import CostCache
 from dashboard.views.layout import absence, links, permissions, style
+from dashboard.views.run import kept_checkpoints
 from dashboard.views.runs_page import metrics
 from db.engine import Store
 from db.exceptions import NoSuchProject
@@ -110,6 +111,7 @@ def _head(project: ProjectView) -> None:
     title, actions = st.columns(2, vertical_alignment="center")
     title.title(as_text(project.name), anchor=False)
     with actions.container(horizontal=True, horizontal_alignment="right", key="project_links"):
+        kept_checkpoints.project_rule(project.name)
         chosen = [one.id for one in (project.best, project.baseline) if one is not None]
         if len(set(chosen)) == 2:
             links.link(

@@ -78,6 +78,12 @@ def warn_of_trouble() -> None:
             "output waits on the nodes and is sent as soon as there is space.",
             icon=":material/hard_drive:",
         )
+    elif (forecast := current.disk_forecast.now(with_deletable=False)).is_soon:
+        st.warning(
+            f"The disk for checkpoints: {as_text(forecast.sentence)}. A run's Checkpoints tab says what could go, and "
+            "sets a rule for what is kept.",
+            icon=":material/hard_drive:",
+        )
 
 
 def quiet_without_store(show: Callable[P, None]) -> Callable[P, None]:

@@ -10,7 +10,7 @@ import streamlit as st
 from dashboard.service import service
 from dashboard.views.layout import actions, permissions, style
 from dashboard.views.layout.tables import Markup, download_link, show_list
-from dashboard.views.run import merging
+from dashboard.views.run import kept_checkpoints, merging
 from dashboard.views.run.tabs import browser_zone
 from db.attempts import attempt_queries
 from db.checkpoints import checkpoint_queries
@@ -35,13 +35,14 @@ def checkpoints(run: RunView) -> None:
             "complete: .pt, .pth, .ckpt, .bin and .safetensors files, and the folders of Lightning, Hugging Face, "
             "Accelerate, DeepSpeed and torch.distributed.checkpoint."
         )
+    kept_checkpoints.show(run, saved)
     is_moving = not run.state.is_terminal and not all(checkpoint.complete for checkpoint in saved)
     is_moving = is_moving or any(checkpoint.is_asked_for_again for checkpoint in saved)
     if is_moving or any(task.ended_at is None for task in merges):
         style.refresh_within(MOVING_EVERY_S)
 
 
-COLOURS = {"latest": "blue", "best": "green"}
+COLOURS = {"latest": "blue", "best": "green", "pinned": "orange"}
 MOST_SHOWN = 20
 MOST_OFFERED = 5
 UNCLEAR = (

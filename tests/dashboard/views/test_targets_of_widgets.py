@@ -33,7 +33,7 @@ WITHOUT_TARGET = {
     # They change what this page shows, or fill the form, and nothing that is stored.
     "runs_deleted": "opens a list", "deleted_close": "the message", "close_node": "the panel",
     "tokens_more": "the list", "audit_more": "the list", "launch_clear": "the form", "launch_recent": "the form",
-    "run_tab": "the tab",
+    "run_tab": "the tab", "empty_checkpoint_bin": "opens a question",
 }  # fmt: skip
 """Keys, or labels of what has none, of widgets that act on no object; each with what it acts on."""
 FIELDS = {
