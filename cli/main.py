@@ -83,7 +83,8 @@ GROUPS = {
         "cli.commands.installation.nodes:drain",
         "cli.commands.installation.nodes:undrain",
         "cli.commands.installation.preflight:preflight",
-        "cli.commands.installation.system:backup",
+        "cli.commands.installation.backups:backup",
+        "cli.commands.installation.backups:restore",
         "cli.commands.installation.system:migrate_store",
     ),
 }

@@ -66,6 +66,13 @@ class Store:
             raise
         return store
 
+    @classmethod
+    def look_into(cls, file: Path) -> Self:
+        """Open an SQLite file that a dashboard may use, for `read` alone: nothing is created, checked or migrated.
+
+        Raises StoreMissing."""
+        return cls(SqliteDatabase(f"sqlite:///{file}", may_be_new=False))
+
     @contextmanager
     def write(self, *scopes: str) -> Iterator[Session]:
         """One transaction that may write: everything in it is stored, or nothing.

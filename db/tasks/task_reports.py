@@ -21,6 +21,8 @@ from db.preflight import start_gate
 from domain.messages import TERMINAL_STATES, EnvironmentReport, Point, PointBatch, State, TaskReport
 from domain.points import PackedBatch
 
+LIFE: tuple[str, ...] = (State.STARTING, State.RUNNING, State.STOPPING)
+"""The states of a task before its end, in their order."""
 NOT_COLUMNS = {"state", "master_addr", "master_port", "fetching", "held", "environment", "doing", "delivery"}
 """Fields of a report that are not columns of its task."""
 _FILE = select(File).where(
@@ -214,12 +216,18 @@ def _end_of_lost_task(session: Session, task: Task, attempt: Attempt, report: Ta
 
 
 def _copy_report(task: Task, report: TaskReport, now: float) -> None:
-    task.state, task.reported_at = report.state, now
+    task.state, task.reported_at = _later(task.state, report.state), now
     columns = report.model_dump(exclude_none=True, mode="json", exclude=NOT_COLUMNS)
     if task.interpreter and "environment" in task.interpreter and "interpreter" in columns:
         columns["interpreter"]["environment"] = task.interpreter["environment"]
     for name, value in columns.items():
         setattr(task, name, value)
+
+
+def _later(stored: str, reported: str) -> str:
+    """Return the later of two states: a worker that tells a restored store everything anew begins with the first."""
+    is_late = stored in LIFE and reported in LIFE and LIFE.index(reported) < LIFE.index(stored)
+    return stored if is_late else reported
 
 
 def _tell_of_environment(

@@ -98,6 +98,8 @@ class LocalAttempt:
         self._end = read_report(folder / END_FILE)
         reported = read_object(folder / REPORTED_FILE)
         self._reported = str(reported.get("state", ""))
+        self._store = str(reported.get("store") or assignment.store)
+        """The identity of the store that has what was reported."""
         self._delivery = OpenDelivery(is_reported=bool(reported.get("is_sending")))
         # An end that the server has had stays recorded, though an outdated list takes the attempt up once more.
         self._end_of_superseded = self._reported if self._reported in TERMINAL_STATES else SUPERSEDED
@@ -105,6 +107,8 @@ class LocalAttempt:
         self._preparing = self._to_confirm = self._data_refused = self._has_more = False
         self._uploader_lock = threading.Lock()
         self._open_uploader: AttemptUploader | None = None
+        self._asks_again = False
+        """Whether the next uploader asks anew what the server has."""
 
     # -- desired state -------------------------------------------------------------------------
 
@@ -138,12 +142,24 @@ class LocalAttempt:
         """Take up the server's newest assignment of this attempt."""
         self.assignment, self._to_confirm = self._rendezvous.take_up(assignment), False
         self._secrets.take(assignment)
+        if assignment.store not in ("", self._store):
+            self._tell_again(assignment.store)
         if self._reported in SETTLED and not self._delivery.is_reported:
             self._reported = ""  # the list is outdated, or the server has lost the end: report it again
         if assignment.ends_delivery:
             self._end_delivery()
         if assignment.action == "stop":
             self.stop(assignment.spec.stop_grace_s if assignment.grace_s is None else assignment.grace_s)
+
+    def _tell_again(self, store: str) -> None:
+        """Report and offer everything anew: an older copy of the store may have taken its place, and lack the newest.
+
+        What it does have it answers with its offsets, as after a restart of this worker; nothing arrives twice."""
+        log.info("attempt %s: the store was replaced; what it lacks is sent again", self.label)
+        self._store, self._reported = store, ""
+        self._delivery = OpenDelivery(is_reported=False)
+        self._timeline = Timeline(self.folder, has_preflight=self.assignment.spec.nodes > 1)
+        self._asks_again = True
 
     def _end_delivery(self) -> None:
         """Send nothing more: what is not sent stays on this node."""
@@ -437,10 +453,15 @@ class LocalAttempt:
 
     def _uploader(self) -> AttemptUploader:
         with self._uploader_lock:
-            if self._open_uploader is None:
+            if self._open_uploader is None or self._asks_again:
+                # Its copies may be under way in another thread.
+                checkpoints = self._open_uploader.checkpoints if self._open_uploader else None
                 self._open_uploader = AttemptUploader(
-                    self.folder, self.assignment.spec, self.client, self.task, self.label, self._clock
+                    self.folder, self.assignment.spec, self.client, self.task, self.label, self._clock, checkpoints
                 )
+                if self._asks_again:
+                    self._open_uploader.checkpoints.offer_again()
+                self._asks_again = False
             return self._open_uploader
 
     def _report_life(self) -> None:
@@ -563,9 +584,8 @@ class LocalAttempt:
             return
         self._reported, self._delivery.is_reported = state, is_sending
         with suppress(OSError):  # a full disk: it is reported again after a restart, which is harmless
-            write_whole(
-                self.folder / REPORTED_FILE, json.dumps({"state": state} | ({"is_sending": True} if is_sending else {}))
-            )
+            record = {"state": state, "store": self._store} | ({"is_sending": True} if is_sending else {})
+            write_whole(self.folder / REPORTED_FILE, json.dumps(record))
 
 
 START_LIMIT_S = 60.0

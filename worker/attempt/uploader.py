@@ -47,8 +47,10 @@ class AttemptUploader:
     """Uploads the output of one attempt in one thread; its `checkpoints` are copied and uploaded in two others."""
 
     def __init__(
-        self, folder: Path, spec: RunSpec, client: Client, task: TaskRef, label: str, clock: Clock = SYSTEM_CLOCK
-    ) -> None:
+        self, folder: Path, spec: RunSpec, client: Client, task: TaskRef, label: str, clock: Clock = SYSTEM_CLOCK,
+        checkpoints: CheckpointUploader | None = None,
+    ) -> None:  # fmt: skip
+        """`checkpoints`: those of an earlier uploader of the attempt, which it takes over."""
         self._client, self._task, self._label, self._clock = client, task, label, clock
         self._points_file, self._has_points = folder / POINTS_FILE, False
         roots = [folder / "work"] + ([Path(spec.workdir)] if spec.workdir else [])
@@ -72,11 +74,13 @@ class AttemptUploader:
         self._compared = _Stream("loggers", self._step_of_stores, PROBE_WATCHED_EVERY_S)
         self._findings = _Stream("findings", lambda now, _: _act(partial(self.reporter.step, now)))
         self._profiled = _Stream("profiles", lambda now, _: _act(self._profiles.step))
-        watch = CheckpointWatch(
-            roots, folder / "outbox", ignore=ignore, is_mapped=_is_mapped_by(label, task.node_rank),
-            world_size=spec.world_size, clock=clock,
-        )  # fmt: skip
-        self.checkpoints = CheckpointUploader(watch, client, task, label, clock)
+        if checkpoints is None:
+            watch = CheckpointWatch(
+                roots, folder / "outbox", ignore=ignore, is_mapped=_is_mapped_by(label, task.node_rank),
+                world_size=spec.world_size, clock=clock,
+            )  # fmt: skip
+            checkpoints = CheckpointUploader(watch, client, task, label, clock)
+        self.checkpoints = checkpoints
         self.reporter.refused_data = self._refusal_findings
         self._waiting = set[str]()
         """Names of the streams that have more to send."""

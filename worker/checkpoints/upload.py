@@ -52,12 +52,18 @@ class CheckpointUploader:
         self.refusals: list[str] = []
         """A sentence for each checkpoint that the server refused."""
         self._logged_notice: str | None = None
+        self._offers_again = False
+        """Whether those that were sent are to be offered again."""
+        self._lacking = set[str]()
+        """Names of those that the server turned out to lack, to be copied again."""
         self._sent_since_end = 0
         self._sent_of: dict[Path, int] = {}
         """Copy -> bytes of it that the server has."""
 
     def take(self, now: float, *, final: bool) -> None:
         """Copy complete checkpoints before they change; `final`: no process of the attempt exists any more."""
+        if self._lacking:
+            self._take_lacking()
         if self.all_taken:
             return
         self._watch.step(now, final=final)
@@ -69,9 +75,29 @@ class CheckpointUploader:
             is_late = now - self._final_since >= FULL_DISK_PATIENCE_S
             self.all_taken = self._watch.notice is None or is_late
 
+    def offer_again(self) -> None:
+        """Offer anew what was sent, at the next `send`: a store that was restored may lack it. From any thread."""
+        self._offers_again = True
+
+    def _offer_sent(self) -> None:
+        """Ask which of the checkpoints that are still here the server lacks; only those are copied again."""
+        for copy in self._watch.sent():
+            with suppress(RequestRefused):
+                if not self._client.offer_checkpoint(self._task, _offer(copy)).complete:
+                    log.info("attempt %s: the server lacks %s, which is sent again", self._label, copy.name)
+                    self._lacking.add(copy.name)
+        self._offers_again = False
+
+    def _take_lacking(self) -> None:
+        self.all_taken, self._final_since = False, None
+        while self._lacking:
+            self._watch.take_again(self._lacking.pop())
+
     def send(self, adoption: Adoption | None, may_continue: MayContinue) -> None:
         """Upload all copies, the oldest first. Raises ServerAway, RequestFailed."""
         with suppress(AttemptSuperseded, UploadInterrupted):  # the main loop handles a superseded attempt
+            if self._offers_again:
+                self._offer_sent()
             for copy in self._watch.pending():
                 if not may_continue():
                     return
@@ -105,7 +131,8 @@ class CheckpointUploader:
     @property
     def is_done(self) -> bool:
         """Whether the server has every complete checkpoint of the ended attempt."""
-        return self.all_taken and not self._watch.pending()
+        is_asking = self._offers_again or self._lacking
+        return self.all_taken and not (is_asking or self._watch.pending())
 
     def _send(self, copy: CheckpointCopy, adoption: Adoption | None, may_continue: MayContinue) -> None:
         try:
@@ -127,7 +154,7 @@ class CheckpointUploader:
         self._sent_of.pop(copy.path, None)
         if self._final_since is not None:
             self._sent_since_end += copy.size_bytes
-        self._watch.done(copy)
+        self._watch.stored(copy)
 
     def _note_sent(self, copy: CheckpointCopy, offset: int) -> None:
         self._sent_of[copy.path] = offset

@@ -13,7 +13,7 @@ from contextlib import suppress
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path, PurePosixPath
-from typing import TypeVar
+from typing import Any, TypeVar
 
 from domain.checkpoints.names import is_folder_of_one_save, part_name
 from domain.clock import SYSTEM_CLOCK, Clock
@@ -88,6 +88,8 @@ class CheckpointWatch:
         self._is_ended = self._is_final = False
         self._lock = threading.Lock()  # one thread copies, another uploads
         self._outbox.mkdir(parents=True, exist_ok=True)
+        self._sent: dict[str, CheckpointCopy] = {}
+        """What the server had last of each checkpoint."""
         self._taken, self._pending = self._read_notes()
         self._sweep()
 
@@ -120,6 +122,17 @@ class CheckpointWatch:
             self._pending = [other for other in self._pending if other.path != copy.path]
             self._write_notes()
         copy.path.unlink(missing_ok=True)
+
+    def stored(self, copy: CheckpointCopy) -> None:
+        """Delete a copy that the server has stored, and remember it."""
+        self._sent[copy.name] = copy
+        self.done(copy)
+
+    def sent(self) -> list[CheckpointCopy]:
+        """What the server had of the checkpoints that are still here as they were then, the oldest first."""
+        here = {candidate.name: candidate.key for candidate in self._all_candidates()}
+        sent = [copy for name, copy in self._sent.items() if here.get(name) == copy.key]
+        return sorted(sent, key=lambda copy: copy.written_at)
 
     def forget(self, copy: CheckpointCopy) -> None:
         """Give up a damaged or missing copy; the checkpoint is copied again if it still exists."""
@@ -165,12 +178,14 @@ class CheckpointWatch:
 
     def _candidates(self) -> Iterator[_Candidate]:
         """Checkpoints that are neither older than the attempt nor copied already."""
+        return (one for one in self._all_candidates() if self._taken.get(one.name) != one.key)
+
+    def _all_candidates(self) -> Iterator[_Candidate]:
+        """Checkpoints that are not older than the attempt."""
         prune = data_directory(self._attempt_dir)
         for root in self._roots:
             for entry in find_checkpoints(root, prune, self._world_size):
-                for candidate in self._candidates_of(entry, root):
-                    if self._taken.get(candidate.name) != candidate.key:
-                        yield candidate
+                yield from self._candidates_of(entry, root)
 
     def _candidates_of(self, entry: Folder | os.DirEntry[str], root: Path) -> Iterator[_Candidate]:
         """Yield the checkpoint, or its files one by one where nothing tells, for long, whether they are all of it."""
@@ -337,10 +352,8 @@ class CheckpointWatch:
         try:
             notes = parse_json(bytes_of(self._notes))
             keys = {name: FileKey(*key) for name, key in notes["taken"].items()}
-            copies = [
-                CheckpointCopy(**{**fields, "path": self._outbox / fields["path"], "key": FileKey(*fields["key"])})
-                for fields in notes["pending"]
-            ]
+            copies = [self._copy_of(fields) for fields in notes["pending"]]
+            self._sent = {copy.name: copy for copy in map(self._copy_of, notes.get("sent", []))}
         except (OSError, ValueError, KeyError, TypeError, AttributeError):
             return {}, []
         intact = [copy for copy in copies if _size_bytes(copy.path) == copy.size_bytes]
@@ -349,11 +362,14 @@ class CheckpointWatch:
                 del keys[copy.name]
         return keys, intact
 
+    def _copy_of(self, fields: dict[str, Any]) -> CheckpointCopy:
+        """Raises KeyError, TypeError for what is no copy."""
+        return CheckpointCopy(**{**fields, "path": self._outbox / fields["path"], "key": FileKey(*fields["key"])})
+
     def _write_notes(self) -> None:
-        notes = {
-            "taken": self._taken,
-            "pending": [{**vars(copy), "path": copy.path.name} for copy in self._pending],
-        }
+        lists = {"pending": self._pending, "sent": [*self._sent.values()]}
+        noted = {name: [{**vars(copy), "path": copy.path.name} for copy in copies] for name, copies in lists.items()}
+        notes = {"taken": self._taken, **noted}
         try:
             write_whole(self._notes, json.dumps(notes))
         except OSError as error:  # a full disk: after a restart the checkpoints are copied again

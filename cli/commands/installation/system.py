@@ -1,8 +1,7 @@
-"""`rankzero backup, doctor, migrate-store`: back up the store, copy it to PostgreSQL, and check the installation."""
+"""`rankzero doctor, migrate-store`: check the installation, and copy the store to PostgreSQL."""
 
 from __future__ import annotations
 
-import errno
 import os
 import platform
 import resource
@@ -15,82 +14,41 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from importlib import metadata
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated
 
 import typer
 
 from cli import extras
+from cli.commands.installation import drill
 from cli.extras import require
 from cli.server.client import ServerClient, data_directory, find_server
-from cli.server.options import Data, Json, server_at
+from cli.server.options import Data, Json
 from cli.terminal import CommandFailed, print_json, say
 from dashboard.object_name import ObjectName
 from dashboard.security.keys.token_files import join_token_path, metrics_token_path
 from domain.text import formats
 
 
-def backup(
-    file: Annotated[
-        Path,
-        typer.Argument(help="A new file; of a server elsewhere, a name in its backups/.", show_default=False),
-    ],
+def doctor(
+    restore_drill: Annotated[
+        Path | None,
+        typer.Option(
+            metavar="DIR", help="Try the newest backup in DIR: restore it into a temporary folder, and count."
+        ),
+    ] = None,
+    collect: Annotated[
+        bool, typer.Option("--collect", help="Delete files without a row; ask nodes for checkpoints without a file.")
+    ] = False,
     data: Data = None,
     as_json: Json = False,
 ) -> None:
-    """Write a consistent copy of the store, even while runs write to it.
-
-    Raises CommandFailed where FILE exists, has no folder, or the copy cannot be moved there."""
-    server = server_at(data)
-    if server.address.is_local:
-        written = _moved(server, file.expanduser().absolute())
-    else:
-        written = server.post("/api/backup", {"name": str(file)})
-    if as_json:
-        print_json(written)
-    else:
-        say(f"{written['path']} written, {formats.size(written['size_bytes'])}.")
-
-
-def _moved(server: ServerClient, target: Path) -> dict[str, Any]:
-    """Let the server copy its store into `backups/`, and move the copy with this user's permissions."""
-    if os.path.lexists(target) or not target.parent.is_dir():
-        raise CommandFailed(f"{target} must be a new file in an existing folder.")
-    written: dict[str, Any] = server.post("/api/backup")
-    try:
-        _move(Path(written["path"]), target)
-    except OSError as error:
-        raise CommandFailed(
-            f"The copy is at {written['path']} on the server's machine, and cannot be moved to {target}: "
-            f"{error.strerror or error}."
-        ) from None
-    return written | {"path": str(target)}
-
-
-def _move(copy: Path, target: Path) -> None:
-    """Move a file to where nothing is, also to another file system. Raises OSError; FileExistsError for a link."""
-    try:
-        os.link(copy, target, follow_symlinks=False)
-    except OSError as error:
-        if error.errno not in (errno.EXDEV, errno.EPERM, errno.ENOTSUP):
-            raise
-        _copy(copy, target)
-    copy.unlink()
-
-
-def _copy(source: Path, target: Path) -> None:
-    descriptor = os.open(target, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)  # and so follows no link
-    with source.open("rb") as content, os.fdopen(descriptor, "wb") as file:
-        try:
-            shutil.copyfileobj(content, file)
-        except OSError:
-            target.unlink()
-            raise
-
-
-def doctor(data: Data = None, as_json: Json = False) -> None:
     """Check this installation; exit code 1 if something needs attention.
 
     Raises typer.Exit with code 1 for a failed check."""
+    if restore_drill is not None:
+        return drill.drill(restore_drill, as_json)
+    if collect:
+        return drill.collect(data, as_json)
     checks = list(examine(data_directory(data)))
     if as_json:
         print_json([{"check": check.name, "ok": check.ok, "message": check.message} for check in checks])
@@ -195,6 +153,7 @@ def examine(data: Path) -> Iterator[CheckResult]:
         ("data directory", lambda: _data(data)),
         ("store", lambda: _store(data)),
         ("checkpoints", _checkpoints),
+        ("files", lambda: _files(data)),
         ("disk space", lambda: _disk(data)),
         ("tokens", lambda: _tokens(data)),
         ("secrets", lambda: _secrets(data)),
@@ -288,6 +247,12 @@ def _checkpoints() -> tuple[bool, str]:
         "it verifies each part" if refuses else "it verifies no checksums, so each checkpoint is read back once"
     )
     return True, f"{url} at {s3.endpoint}: read and written; {verification}."
+
+
+def _files(data: Path) -> tuple[bool, str]:
+    if os.environ.get(DATABASE_URL):
+        return True, "not compared: the store is on PostgreSQL."
+    return drill.files_check(data)
 
 
 def _disk(data: Path) -> tuple[bool, str]:

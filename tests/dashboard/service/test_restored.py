@@ -14,8 +14,12 @@ from typing import Any
 import pytest
 
 from cli import main
+from dashboard.backups.taking import take_backup
+from tests.dashboard.backups.backed_up import restore as restore_backup
 from tests.dashboard.running import Running, running
 from tests.end_to_end.product import free_port, wait_for
+from tests.worker.checkpoints.checkpoint_node import zip_bytes
+from tests.worker.streams.event_bytes import scalar
 from worker.node import processes
 
 TRAINING = """
@@ -66,6 +70,17 @@ class Machine:
         self.runs.append(run_id)
         wait_for(lambda: dashboard.run(run_id)["state"] == "running", f"{run_id} to run", LIMIT_S)
         return run_id
+
+    def work(self, run_id: str) -> Path:
+        """The working directory of a run's first attempt."""
+        return self.folder / "w/runs" / run_id / "attempts/1/node0/work"
+
+    def log(self, run_id: str, steps: range) -> None:
+        """Let the training log these steps, and save a checkpoint with the last one."""
+        (self.work(run_id) / "logged").mkdir(exist_ok=True)
+        with (self.work(run_id) / "logged/events.out.tfevents.1.host.1.0").open("ab") as events:
+            events.write(b"".join(scalar(step, step * 0.5) for step in steps))
+        (self.work(run_id) / f"ckpt_{steps[-1]}.pt").write_bytes(zip_bytes())
 
     def trains(self, run_id: str, attempt: int = 1) -> bool:
         return bool(processes.of_attempt(run_id, attempt, 0))
@@ -159,6 +174,44 @@ def test_training_goes_on_beside_an_older_store_until_it_is_ended(
         assert machine.trains(again) and not machine.trains(younger)
         assert (machine.folder / "w/runs" / younger / "attempts/1/node0/work/ready").exists()
         wait_for(lambda: nodes(after)[0]["free"] == 1, "its slot to be free")
+
+
+@pytest.mark.real
+def test_a_machine_is_deleted_and_restored_while_two_runs_train(machine: Machine, tmp_path: Path) -> None:
+    port = free_port()
+    with running(machine.data, on_port=True, port=port) as before:
+        machine.start(before)
+        runs = [machine.launch(before) for _ in range(2)]
+        for run_id in runs:
+            machine.log(run_id, range(5))
+        wait_for(lambda: all(has_all(before, run_id, 5, [4]) for run_id in runs), "all of it", LIMIT_S)
+        service = before.service
+        taken = take_backup(service.settings, tmp_path / "backups", service.store.backup, service.clock())
+        for run_id in runs:
+            machine.log(run_id, range(5, 10))
+        wait_for(lambda: all(has_all(before, run_id, 10, [4, 9]) for run_id in runs), "all of it", LIMIT_S)
+    shutil.rmtree(machine.data)
+    for run_id in runs:
+        machine.log(run_id, range(10, 15))
+    restore_backup(taken.path, machine.data)
+    with running(machine.data, on_port=True, port=port) as after:
+        assert after.token == before.token
+        wait_for(lambda: all(has_all(after, run_id, 15, [4, 9, 14]) for run_id in runs), "all of it", LIMIT_S)
+        assert all(machine.trains(run_id) for run_id in runs) and not unknown(after)
+        for run_id in runs:
+            (machine.work(run_id) / "ready").unlink()
+            wait_for(lambda run_id=run_id: after.run(run_id)["state"] == "succeeded", "its end", LIMIT_S)
+            assert has_all(after, run_id, 15, [4, 9, 14])
+
+
+def has_all(dashboard: Running, run_id: str, count: int, checkpoints: list[int]) -> bool:
+    """Whether each point is there, none of them twice, and each checkpoint complete."""
+    series = dashboard.http.get(f"/api/runs/{run_id}/metrics").json()
+    steps = [step for name, points in series.items() if name.endswith("train/loss") for step, _, _ in points]
+    assert len(steps) == len(set(steps))
+    listed = dashboard.http.get(f"/api/runs/{run_id}/checkpoints").json()
+    complete = sorted(one["step"] for one in listed if one["complete"])
+    return steps == list(range(count)) and complete == checkpoints == sorted(one["step"] for one in listed)
 
 
 @pytest.mark.long

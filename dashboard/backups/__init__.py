@@ -1,0 +1,1 @@
+"""Backups of a whole server: taken while it works, verified, and restored onto an empty machine."""
