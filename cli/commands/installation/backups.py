@@ -122,8 +122,8 @@ def settings_of(data: Path | None) -> Settings:
         raise CommandFailed(f"The settings RANKZERO_… are not valid: {error.errors()[0]['msg']}.") from None
     if settings.database_url is not None:
         raise CommandFailed(
-            "Whole backups are for a store on SQLite. On PostgreSQL, copy the database with pg_dump, then the folder of "
-            f"files ({settings.files_directory}) and the keys."
+            "Whole backups are for a store on SQLite. On PostgreSQL, copy the database with pg_dump, then the folder "
+            f"of files ({settings.files_directory}) and the keys."
         )
     return settings
 

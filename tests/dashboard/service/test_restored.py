@@ -75,7 +75,7 @@ class Machine:
         """The working directory of a run's first attempt."""
         return self.folder / "w/runs" / run_id / "attempts/1/node0/work"
 
-    def log(self, run_id: str, steps: range) -> None:
+    def train(self, run_id: str, steps: range) -> None:
         """Let the training log these steps, and save a checkpoint with the last one."""
         (self.work(run_id) / "logged").mkdir(exist_ok=True)
         with (self.work(run_id) / "logged/events.out.tfevents.1.host.1.0").open("ab") as events:
@@ -183,16 +183,16 @@ def test_a_machine_is_deleted_and_restored_while_two_runs_train(machine: Machine
         machine.start(before)
         runs = [machine.launch(before) for _ in range(2)]
         for run_id in runs:
-            machine.log(run_id, range(5))
+            machine.train(run_id, range(5))
         wait_for(lambda: all(has_all(before, run_id, 5, [4]) for run_id in runs), "all of it", LIMIT_S)
         service = before.service
         taken = take_backup(service.settings, tmp_path / "backups", service.store.backup, service.clock())
         for run_id in runs:
-            machine.log(run_id, range(5, 10))
+            machine.train(run_id, range(5, 10))
         wait_for(lambda: all(has_all(before, run_id, 10, [4, 9]) for run_id in runs), "all of it", LIMIT_S)
     shutil.rmtree(machine.data)
     for run_id in runs:
-        machine.log(run_id, range(10, 15))
+        machine.train(run_id, range(10, 15))
     restore_backup(taken.path, machine.data)
     with running(machine.data, on_port=True, port=port) as after:
         assert after.token == before.token
