@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Protocol
 
-from .formats import distributed, safetensors_files, torch_files
+from .formats import distributed, safetensors_files, torch_files, zero
 from .sources import Refused, Source
 
 
@@ -20,7 +20,7 @@ class Format(Protocol):
         """Open it. Raises Refused, OSError."""
 
 
-FORMATS: Sequence[Format] = (distributed, safetensors_files, torch_files)
+FORMATS: Sequence[Format] = (zero, distributed, safetensors_files, torch_files)
 """Modules of `formats` in the order in which they are asked: the more special first."""
 
 
