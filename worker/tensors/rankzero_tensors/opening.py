@@ -6,7 +6,9 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Protocol
 
-from .formats import distributed, safetensors_files, torch_files, zero
+from .formats import distributed, rank_files, safetensors_files, torch_files, zero
+from .model_part import is_other
+from .several import SeveralModels, models_in
 from .sources import Refused, Source
 
 
@@ -20,16 +22,38 @@ class Format(Protocol):
         """Open it. Raises Refused, OSError."""
 
 
-FORMATS: Sequence[Format] = (zero, distributed, safetensors_files, torch_files)
+SHARDED: Sequence[Format] = (zero, rank_files, distributed)
+"""Formats of several ranks' files, also in a folder inside: a state of Accelerate, a step of verl."""
+FORMATS: Sequence[Format] = (*SHARDED, safetensors_files, torch_files)
 """Modules of `formats` in the order in which they are asked: the more special first."""
 
 
 def open_source(path: Path) -> Source:
     """Open a checkpoint: a file, or an unpacked folder. Raises Refused, OSError."""
+    if models := models_in(path):
+        return _opened(models)
     for form in FORMATS:
         if form.recognize(path):
             return form.open(path)
+        if form in SHARDED and (models := _inside(path, [form])):
+            return _opened(models)
+    if models := _inside(path, FORMATS):
+        return _opened(models)
     raise Refused(
         f"{path.name} is of no known format: known are safetensors, Hugging Face shards, files of torch.save, "
         "distributed checkpoints (DCP, FSDP2), Accelerate's folders and DeepSpeed's."
     )
+
+
+def _inside(path: Path, formats: Sequence[Format]) -> list[Path]:
+    """Return the folders inside a folder that are of these formats, but for those of optimizers and the like."""
+    folders = sorted(entry for entry in path.iterdir() if entry.is_dir()) if path.is_dir() else []
+    models = [folder for folder in folders if not is_other(folder.name)]
+    return [folder for folder in models if any(form.recognize(folder) for form in formats)]
+
+
+def _opened(models: Sequence[Path]) -> Source:
+    """Open one model, or several as one."""
+    if len(models) == 1:
+        return open_source(models[0])
+    return SeveralModels({model.name.removesuffix(model.suffix): open_source(model) for model in models})
