@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Protocol
 
-from .formats import distributed, rank_files, safetensors_files, torch_files, zero
+from .formats import distributed, megatron, rank_files, safetensors_files, torch_files, zero
 from .model_part import is_other
 from .several import SeveralModels, models_in
 from .sources import Refused, Source
@@ -22,7 +22,7 @@ class Format(Protocol):
         """Open it. Raises Refused, OSError."""
 
 
-SHARDED: Sequence[Format] = (zero, rank_files, distributed)
+SHARDED: Sequence[Format] = (zero, megatron, rank_files, distributed)
 """Formats of several ranks' files, also in a folder inside: a state of Accelerate, a step of verl."""
 FORMATS: Sequence[Format] = (*SHARDED, safetensors_files, torch_files)
 """Modules of `formats` in the order in which they are asked: the more special first."""
