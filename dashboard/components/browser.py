@@ -53,8 +53,9 @@ _project = browser_component("project", "runs/project")
 _refresh = component("rankzero.refresh", js=_LOADER.replace("MODULE", "live/refresh"))
 _kept_form = component("rankzero.kept_form", js=_LOADER.replace("MODULE", "launch/kept_form"))
 _search = browser_component("search_field", "runs/search_field")
-_study = browser_component("study", "studies/studies", _plots_css)
+_study = browser_component("study", "studies/studies", _plots_css + style("studies/table"))
 _table = browser_component("runs_table", "runs/runs_table", style("runs/selection") + _pill_css)
+_tensors = browser_component("tensors", "tensors/tensors", _plots_css + style("studies/table"))
 _timeline = browser_component("timeline", "run/timeline")
 _upload = browser_component("upload_code", "launch/upload_code")
 
@@ -135,6 +136,11 @@ def timeline(start: Mapping[str, Any], key: str) -> None:
 def study(picture: Mapping[str, Any], key: str) -> None:
     """Draw a scaling study or a list of studies, of which newer ones change what differs; or the sweep `sweep_id`."""
     _study(data=dict(picture), key=key)
+
+
+def tensors(task_id: int, key: str) -> None:
+    """Draw the result of a task that read a checkpoint's tensors, or compared those of two."""
+    _tensors(data={"task_id": task_id}, key=key)
 
 
 def project(figures: Sequence[Mapping[str, Any]], weeks: Sequence[Mapping[str, Any]], key: str) -> None:

@@ -108,6 +108,7 @@ class FakeServer:
         self.log_file = b""
         self.metrics: dict[str, list[list[Any]]] = {}
         self.phases: Message = {"phases": [], "steps": [], "walls": [], "ranks": []}
+        self.checkpoint_task: Message = {}
         self.is_down = False
         self._sockets: set[WebSocket] = set()
         self._loop: asyncio.AbstractEventLoop | None = None
@@ -139,6 +140,7 @@ class FakeServer:
                 Route("/api/runs/{run}", self._run),
                 Route("/api/runs/{run}/metrics", self._metrics),
                 Route("/api/runs/{run}/phases/spans", self._phases),
+                Route("/api/checkpoint-tasks/{task}", self._checkpoint_task),
                 Route("/api/runs/{run}/logs", self._logs),
                 Route("/api/runs/{run}/logs/search", self._search),
                 WebSocketRoute("/api/live", self._live),
@@ -229,6 +231,9 @@ class FakeServer:
 
     async def _phases(self, request: Request) -> Response:
         return JSONResponse(self.phases, 503 if self.is_down else 200)
+
+    async def _checkpoint_task(self, request: Request) -> Response:
+        return JSONResponse(self.checkpoint_task, 503 if self.is_down else 200)
 
     async def _search(self, request: Request) -> Response:
         log, asked = self.log_file, request.query_params

@@ -1,6 +1,6 @@
 /**
- * Plots of runs over fields, as SVG: scatters, parallel coordinates, and the parts that they share. What is drawn of a
- * run is a link to it.
+ * Plots of runs over fields, as SVG: scatters, columns, parallel coordinates, and the parts that they share. What is
+ * drawn of a run is a link to it.
  */
 
 import { svg } from '../elements/elements.js';
@@ -8,6 +8,7 @@ import { pageUrl } from '../links/links.js';
 
 export const HEIGHT = 260;
 export const MARGIN = { top: 26, right: 16, bottom: 30, left: 56 };
+const WIDEST_COLUMN = 28;
 
 /**
  * @typedef {{key: string, title: string, kind?: string, run?: string|null, colour?: string, values: any[]}}
@@ -22,6 +23,37 @@ export const MARGIN = { top: 26, right: 16, bottom: 30, left: 56 };
  * @param {number} width @param {string} name
  */
 export function scatter(across, up, items, width, name) {
+  return overField(across, up, items, width, name, (cx, cy, item) => {
+    const point = svg('circle', { class: 'point', cx, cy, r: 5 });
+    if (item.colour) point.style.fill = item.colour;
+    return [svg('circle', { class: 'reach', cx, cy, r: 12 }), point];
+  });
+}
+
+/**
+ * A column for each item, from the lower end of the axis to its value.
+ * @param {import('./axes.js').Axis} across @param {import('./axes.js').Axis} up
+ * @param {Item[]} items with their value across, then up
+ * @param {number} width @param {string} name
+ */
+export function columns(across, up, items, width, name) {
+  const room = (width - MARGIN.left - MARGIN.right - 20) / Math.max(1, items.length);
+  const thickness = Math.min(WIDEST_COLUMN, Math.max(1, room - 1));
+  const bottom = HEIGHT - MARGIN.bottom - 10;
+  return overField(across, up, items, width, name, (x, y) => [
+    svg('rect', { class: 'reach', x: x - room / 2, y: MARGIN.top, width: room, height: bottom - MARGIN.top }),
+    svg('rect', { class: 'column', x: x - thickness / 2, y, width: thickness, height: Math.max(1, bottom - y) }),
+  ]);
+}
+
+/**
+ * The grid of two axes, and what is drawn of each item that has a place on both.
+ * @param {import('./axes.js').Axis} across @param {import('./axes.js').Axis} up
+ * @param {Item[]} items
+ * @param {number} width @param {string} name
+ * @param {(x: number, y: number, item: Item) => Element[]} draw
+ */
+function overField(across, up, items, width, name, draw) {
   const root = drawing(width, name);
   /** @param {number} share */
   const x = (share) => MARGIN.left + 10 + (width - MARGIN.left - MARGIN.right - 20) * share;
@@ -41,10 +73,7 @@ export function scatter(across, up, items, width, name) {
   }
   for (const item of items) {
     const [cx, cy] = [across.share(item.values[0]), up.share(item.values[1])];
-    if (cx === null || cy === null) continue;
-    const point = svg('circle', { class: 'point', cx: x(cx), cy: y(cy), r: 5 });
-    if (item.colour) point.style.fill = item.colour;
-    root.append(linked(item, svg('circle', { class: 'reach', cx: x(cx), cy: y(cy), r: 12 }), point));
+    if (cx !== null && cy !== null) root.append(linked(item, ...draw(x(cx), y(cy), item)));
   }
   return root;
 }

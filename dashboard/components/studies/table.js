@@ -1,4 +1,4 @@
-/** A table of a study: heads that sort where its cells have values, links, and marks. */
+/** A table, such as of a study: heads that sort where its cells have values, links, and marks. */
 
 import { el } from '../elements/elements.js';
 import { pageUrl } from '../links/links.js';
@@ -47,7 +47,7 @@ function drawn({ text, title, address, mark, isHead }, kind) {
 }
 
 /** Rows without a value come last, either way. @param {Row[]} rows @param {Order|null} order */
-function sorted(rows, order) {
+export function sorted(rows, order) {
   if (!order) return rows;
   /** @param {Row} row */
   const value = (row) => /** @type {any} */ (row.cells[order.column].value);
