@@ -4,13 +4,14 @@ from __future__ import annotations
 
 from typing import cast
 
-from sqlalchemy import Select, select
+from sqlalchemy import Select, or_, select
 from sqlalchemy.orm import Session, aliased
 
 from db.engine import Store
 from db.models import Attempt, Checkpoint, CheckpointTask, Node
 from db.people.ownership import ObjectKind
 from db.people.permission import no_such, permit
+from db.people.visibility import sees_everything, visible_fences
 from domain.checkpoints.tasks import CheckpointTaskView, TaskKind, TaskState
 from domain.people.roles import Action
 
@@ -28,6 +29,8 @@ def task_view(store: Store, task_id: int) -> CheckpointTaskView:
     with store.read() as session:
         permit(session, Action.SEE, ObjectKind.CHECKPOINT_TASK, str(task_id))
         if views := _views(session, _TASKS.where(CheckpointTask.id == task_id)):
+            if views[0].other_id is not None:  # the result also names its tensors
+                permit(session, Action.SEE, ObjectKind.CHECKPOINT, str(views[0].other_id))
             return views[0]
     raise no_such(ObjectKind.CHECKPOINT_TASK, str(task_id))
 
@@ -35,6 +38,9 @@ def task_view(store: Store, task_id: int) -> CheckpointTaskView:
 def tasks_of_run(store: Store, run_id: str, kind: TaskKind | None = None) -> list[CheckpointTaskView]:
     """The tasks about a run's checkpoints, newest first, without their results."""
     query = _TASKS.join(Attempt, Attempt.fence == Checkpoint.fence).where(Attempt.run_id == run_id)
+    if not sees_everything():
+        seen = select(Attempt.fence).where(visible_fences()).correlate(None)
+        query = query.where(or_(CheckpointTask.other_id.is_(None), _OTHER.fence.in_(seen)))
     if kind is not None:
         query = query.where(CheckpointTask.kind == kind.value)
     with store.read() as session:

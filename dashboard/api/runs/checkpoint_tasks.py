@@ -10,6 +10,7 @@ from dashboard.api.context import TheService
 from dashboard.api.reading import JsonRoute
 from dashboard.json_responses import answer
 from domain.checkpoints.tasks import CheckpointTaskView, MergeFormat, TaskKind
+from domain.requests.bounds import Count
 
 router = APIRouter(route_class=JsonRoute, prefix="/api", tags=["checkpoints"])
 
@@ -27,6 +28,27 @@ class MergeRequest(BaseModel):
 def merge(service: TheService, checkpoint_id: int, merge_request: MergeRequest) -> Response:
     """Have a node merge a checkpoint into safetensors with plain names; an equal merge is shared, not repeated."""
     return _accepted(service.checkpoint_tasks.merge(checkpoint_id, merge_request.format))
+
+
+@router.post("/checkpoints/{checkpoint_id}/show", status_code=202)
+def show(service: TheService, checkpoint_id: int) -> Response:
+    """Have a node read the shapes, dtypes, norms and NaN of a checkpoint's tensors, unless it has."""
+    return _accepted(service.checkpoint_tasks.ask(TaskKind.SHOW, checkpoint_id))
+
+
+class DiffRequest(BaseModel):
+    """The checkpoint to compare with."""
+
+    model_config = ConfigDict(extra="forbid")
+
+    other: Count
+    """The id of the later one, of this or another run: changes are those from the path's checkpoint to it."""
+
+
+@router.post("/checkpoints/{checkpoint_id}/diff", status_code=202)
+def diff(service: TheService, checkpoint_id: int, diff_request: DiffRequest) -> Response:
+    """Have a node compare the tensors of two checkpoints, unless it has."""
+    return _accepted(service.checkpoint_tasks.ask(TaskKind.DIFF, checkpoint_id, other_id=diff_request.other))
 
 
 @router.get("/runs/{run_id}/checkpoint-tasks")

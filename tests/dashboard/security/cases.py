@@ -112,6 +112,8 @@ CASES: dict[str, dict[str, Case]] = {
     "/api/script": {"GET": Case(query="target=/nowhere/train.py")},
     "/api/checkpoints/{checkpoint_id}/send-again": {"POST": Case()},
     "/api/checkpoints/{checkpoint_id}/merge": {"POST": Case({})},
+    "/api/checkpoints/{checkpoint_id}/show": {"POST": Case()},
+    "/api/checkpoints/{checkpoint_id}/diff": {"POST": Case({"other": "{checkpoint}"})},
     "/api/runs/{run_id}/checkpoint-tasks": READ,
     "/api/checkpoint-tasks/{task_id}": READ,
     "/api/checkpoint-tasks/{task_id}/cancel": {"POST": Case()},

@@ -46,6 +46,8 @@ WRITES: dict[str, dict[str, AuditAction | str]] = {
     "/api/uploads": {"POST": DID.UPLOADED},
     "/api/checkpoints/{checkpoint_id}/send-again": {"POST": DID.CHECKPOINT_ASKED},
     "/api/checkpoints/{checkpoint_id}/merge": {"POST": DID.CHECKPOINT_MERGE},
+    "/api/checkpoints/{checkpoint_id}/show": {"POST": DID.CHECKPOINT_SHOW},
+    "/api/checkpoints/{checkpoint_id}/diff": {"POST": DID.CHECKPOINT_DIFF},
     "/api/checkpoint-tasks/{task_id}/cancel": {"POST": DID.CHECKPOINT_TASK_CANCELLED},
     "/api/checkpoints/{checkpoint_id}": {"DELETE": DID.CHECKPOINT_DELETED},
     "/api/checkpoints/{checkpoint_id}/pin": {"PUT": DID.CHECKPOINT_PINNED, "DELETE": DID.CHECKPOINT_UNPINNED},

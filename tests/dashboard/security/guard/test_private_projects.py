@@ -272,3 +272,20 @@ def test_pages_change_nothing_of_others_either(lab: Lab) -> None:
                     act()
             with pytest.raises(Denied):
                 saved_views.forget(store, things.view)
+
+
+def test_a_comparison_is_hidden_with_either_checkpoint(lab: Lab) -> None:
+    """The tensors of both are named in its result."""
+    own, hidden = open_things(lab, "mia"), private(lab)
+    with lab.acting(own):
+        refused = post(lab, MIA, f"/api/checkpoints/{own.checkpoint}/diff", other=int(hidden.checkpoint))
+    assert refused.status_code == 404
+    compared = post(lab, OWNER, f"/api/checkpoints/{own.checkpoint}/diff", other=int(hidden.checkpoint)).json()
+
+    def seen_by(person: Person) -> tuple[int, bool]:
+        shown = lab.dashboard.http.get(f"/api/checkpoint-tasks/{compared['id']}", headers=lab.headers(person))
+        tasks = lab.dashboard.http.get(f"/api/runs/{own.run}/checkpoint-tasks", headers=lab.headers(person)).json()
+        return shown.status_code, compared["id"] in [task["id"] for task in tasks]
+
+    assert seen_by(MIA) == (404, False)
+    assert seen_by(OWNER) == (200, True)
