@@ -20,14 +20,14 @@ def have_numbers(tensor: torch.Tensor) -> bool:
 
 def blocks(tensor: torch.Tensor) -> Iterator[torch.Tensor]:
     """Yield the values in float64, of complex ones the magnitudes."""
-    for part in tensor.reshape(-1).split(BLOCK_VALUES):
+    for part in torch.split(tensor.reshape(-1), BLOCK_VALUES):
         yield part.to(torch.complex128).abs() if part.is_complex() else part.to(torch.float64)
 
 
 def paired_blocks(one: torch.Tensor, other: torch.Tensor) -> Iterator[tuple[torch.Tensor, torch.Tensor]]:
     """Yield the values of both in float64; where one is complex, the real and the imaginary parts of both."""
     is_complex = one.is_complex() or other.is_complex()
-    parts = zip(one.reshape(-1).split(BLOCK_VALUES), other.reshape(-1).split(BLOCK_VALUES), strict=True)
+    parts = zip(torch.split(one.reshape(-1), BLOCK_VALUES), torch.split(other.reshape(-1), BLOCK_VALUES), strict=True)
     for first, second in parts:
         if is_complex:
             yield _real_parts(first), _real_parts(second)
