@@ -83,7 +83,7 @@ class CheckpointUploader:
         """Ask which of the checkpoints that are still here the server lacks; only those are copied again."""
         for copy in self._watch.sent():
             with suppress(RequestRefused):
-                if not self._client.offer_checkpoint(self._task, _offer(copy)).complete:
+                if not self._transfer.is_there(copy):
                     log.info("attempt %s: the server lacks %s, which is sent again", self._label, copy.name)
                     self._lacking.add(copy.name)
         self._offers_again = False
@@ -173,6 +173,10 @@ class CheckpointTransfer:
         self._direct_from = float("-inf")
         self._digests: tuple[Path, int, list[str]] | None = None
         """The copy being uploaded, the size of its parts in bytes, and their SHA-256."""
+
+    def is_there(self, copy: CheckpointCopy) -> bool:
+        """Whether the server has all of a copy, which is offered for that. Raises the client's exceptions."""
+        return self._client.offer_checkpoint(self._task, _offer(copy, None)).complete
 
     def send(
         self,
