@@ -106,12 +106,12 @@ def find_checkpoint(session: Session, run_id: str, name: str | None) -> Checkpoi
     candidates = session.execute(complete).all()
     if name is None:
         left = rollbacks_of(session, run_id)
-        saved = [(c, number) for c, number in candidates if c.merged_from is None]
+        saved = [(c, number) for c, number in candidates if _is_saved(c)]
         files = {_file(c): c for c, number in saved if not is_left_behind(left, number, c.step, c.written_at)}
         chosen = choose_checkpoint([*files], _world_size(session, run_id))
         return files[chosen] if chosen else None
     ids = [c for c, _ in candidates if name == str(c.id)]
-    if named := ids or [c for c, _ in candidates if name in (c.path, PurePosixPath(c.path).name)]:
+    if named := ids or [c for c, _ in candidates if _is_named(c, name)]:
         return _first_of_rank_0(named)
     raise InvalidRequest(
         "checkpoint", f"checkpoint: run {run_id} has no complete checkpoint {name!r}{_way_back(session, run_id, name)}."
@@ -125,6 +125,16 @@ def _way_back(session: Session, run_id: str, name: str) -> str:
     if any(name in (path, PurePosixPath(path).name) for path in session.scalars(in_bin)):
         return f": it was deleted, and `rankzero checkpoint restore {run_id} NAME` brings it back"
     return ""
+
+
+def _is_saved(checkpoint: Checkpoint) -> bool:
+    """Whether a training saved it; a merged one lacks what a resume needs besides the weights."""
+    return checkpoint.merged_from is None
+
+
+def _is_named(checkpoint: Checkpoint, name: str) -> bool:
+    """Whether it has this path, or is saved under this file name, which a merged one may have, too."""
+    return name == checkpoint.path or (_is_saved(checkpoint) and name == PurePosixPath(checkpoint.path).name)
 
 
 def _first_of_rank_0(checkpoints: Sequence[Checkpoint]) -> Checkpoint:

@@ -50,6 +50,8 @@ def ask(
         checkpoint, run = _source(session, checkpoint_id, Action.ACT)
         if other_id is not None:
             _source(session, other_id, Action.SEE)
+        if kind is TaskKind.MERGE and checkpoint.merged_from is not None:
+            raise WrongState(f"Checkpoint {checkpoint.path} is merged already: merge the one that it was merged from.")
         if (task := _equal_task(session, kind, checkpoint_id, other_id, options)) is None:
             node = _node_for(session, checkpoint, kind, now)
             rights = acting.rights()

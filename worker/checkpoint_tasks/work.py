@@ -102,6 +102,7 @@ class TaskWork:
         fetched = [self._fetched(number, source) for number, source in enumerate(self._task.sources)]
         arguments = [self._task.kind.value, *fetched]
         if self._task.kind is TaskKind.MERGE:
+            self._target.parent.mkdir()
             arguments += [str(self._target), "--format", self._task.format, "--room", str(self._room())]
         return Command(python, arguments, self._env)
 

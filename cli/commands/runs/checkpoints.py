@@ -131,7 +131,8 @@ def choose(entries: list[dict[str, Any]], run: str, name: str | None) -> dict[st
                 f"It is unclear which files of run {run} form one checkpoint, so none is chosen. Name one "
                 f"that `rankzero checkpoints {run}` lists: `rankzero download {run} NAME`."
             )
-        return max(candidates or complete, key=lambda entry: (entry["created_at"], entry["id"]))
+        saved_first = [entry for entry in complete if entry.get("merged_from") is None] or complete
+        return max(candidates or saved_first, key=lambda entry: (entry["created_at"], entry["id"]))
     if matching:
         raise CommandFailed(f"Checkpoint {printable(matching[0]['name'])} is not complete yet.")
     if name is None:

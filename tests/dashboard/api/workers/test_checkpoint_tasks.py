@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 
 from cli import main
+from cli.commands.runs.checkpoints import choose
 from db.models import CheckpointTask
 from domain.checkpoints.tasks import CheckpointTaskReport, DesiredCheckpointTask, TaskKind
 from domain.messages import CheckpointOffer
@@ -54,10 +55,17 @@ def report(node: FakeNode, task: DesiredCheckpointTask, state: str, **more: Any)
     node.client.report_checkpoint_task(task, CheckpointTaskReport.model_validate({"state": state, **more}))
 
 
-def send_merged(node: FakeNode, task: DesiredCheckpointTask, content: bytes = MERGED, *, is_cut: bool = False) -> int:
+def send_merged(
+    node: FakeNode,
+    task: DesiredCheckpointTask,
+    content: bytes = MERGED,
+    *,
+    path: str = "merged/last.safetensors",
+    is_cut: bool = False,
+) -> int:
     """Send what the merge wrote."""
     offer = CheckpointOffer(
-        path="merged/last.safetensors", size_bytes=len(content), sha256=sha256_of(content), written_at=1.0,
+        path=path, size_bytes=len(content), sha256=sha256_of(content), written_at=1.0,
         task_id=task.task_id,
     )  # fmt: skip
     place = node.client.offer_checkpoint(TaskRef(task.fence, task.node_rank), offer)
@@ -117,6 +125,24 @@ def test_a_node_resumes_its_run_from_what_was_saved_not_from_what_was_merged(das
     report(node, task, "succeeded", result={}, merged_id=send_merged(node, task))
     dashboard.http.post(f"/api/runs/{run_id}/resume").raise_for_status()
     assert node.assignment().resume_from.checkpoint_id == checkpoint_id
+
+
+def test_a_name_that_both_have_means_what_was_saved_and_merging_that_again_is_refused(dashboard, node) -> None:
+    run_id = dashboard.launch()
+    task = node.task()
+    saved_id = node.store_checkpoint(task, b"shards", "work/step_5.tar")
+    node.report(task, "succeeded", exit_code=0)
+    ask(dashboard, saved_id)
+    (merge,) = desired(node)
+    merged_id = send_merged(node, merge, path="merged/step_5.tar")
+    report(node, merge, "succeeded", result={}, merged_id=merged_id)
+    dashboard.http.post(f"/api/runs/{run_id}/resume", json={"checkpoint": "step_5.tar"}).raise_for_status()
+    assert node.assignment().resume_from.checkpoint_id == saved_id
+    entries = dashboard.http.get(f"/api/runs/{run_id}/checkpoints").json()
+    assert choose(entries, run_id, "step_5.tar")["id"] == saved_id
+    assert choose(entries, run_id, "merged/step_5.tar")["id"] == merged_id
+    refused = dashboard.http.post(f"/api/checkpoints/{merged_id}/merge", json={})
+    assert refused.status_code == 409 and "is merged already" in refused.json()["detail"]["message"]
 
 
 def test_a_task_may_read_its_sources_and_nothing_else(dashboard, node, saved) -> None:
