@@ -18,4 +18,6 @@ def assert_holds(source: Source, expected: Mapping[str, torch.Tensor]) -> None:
         assert facts.nbytes == value.nbytes
         assert tensor.is_contiguous() and not tensor.requires_grad
         torch.testing.assert_close(tensor, value, rtol=0, atol=0)
+        for place, part in source.samples(name):
+            torch.testing.assert_close(part, value[place], rtol=0, atol=0)
     source.close()

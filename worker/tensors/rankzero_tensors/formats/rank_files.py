@@ -17,7 +17,7 @@ import torch
 from torch.distributed.tensor import DTensor, Replicate, Shard
 
 from .. import inert
-from ..mapped import Assembly, MappedSource, whole
+from ..mapped import Assembly, MappedSource, Sample, first_of, whole
 from ..model_part import Keys, is_other, model_part
 from ..names import listed, plain_names, renaming_notes
 from ..sources import Refused, Source
@@ -124,7 +124,11 @@ def _assembly(name: str, values: Mapping[int, Any], files: Mapping[int, Path]) -
             tensor[place] = local
         return tensor
 
-    return Assembly(shape, dtype, read)
+    def samples() -> Iterator[Sample]:
+        for place, local in parts.values():
+            yield from first_of([one.start for one in place], local)
+
+    return Assembly(shape, dtype, read, samples)
 
 
 def _alike(name: str, values: Mapping[int, torch.Tensor], files: Mapping[int, Path]) -> Assembly:
