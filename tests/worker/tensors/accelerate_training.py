@@ -21,7 +21,7 @@ from transformers import GPT2Config, GPT2LMHeadModel
 
 def main():
     folder, accelerator = Path(sys.argv[1]), Accelerator(cpu=True)
-    if accelerator.num_processes == 1:
+    if not torch.distributed.is_initialized():
         torch.distributed.init_process_group("gloo")
     model = divided(plain())
     save_fsdp2(folder, accelerator, model)

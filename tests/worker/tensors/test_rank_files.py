@@ -23,6 +23,7 @@ COUNT = torch.tensor(12)
 @pytest.mark.parametrize(
     ("shape", "placements"),
     [
+        ((1,), [Shard(0)]),
         ((2,), [Shard(0)]),
         ((4,), [Shard(0)]),
         ((4,), [Shard(1)]),
@@ -62,6 +63,30 @@ def test_one_ranks_file_is_refused(tmp_path: Path):
     save_divided(tmp_path / "actor", (2,), [Shard(0)])
     with pytest.raises(Refused, match="one rank's part of a checkpoint"):
         open_source(tmp_path / "actor" / "model_world_size_2_rank_1.pt")
+
+
+def test_a_ranks_file_of_another_name_is_refused(tmp_path: Path):
+    save_divided(tmp_path / "state", (2,), [Shard(0)], name="part_rank{rank}.pt")
+    with pytest.raises(Refused, match=r"weight is one rank's part of a tensor \(DTensor\)"):
+        open_source(tmp_path / "state" / "part_rank1.pt")
+
+
+def test_a_model_that_only_rank_0_saved_is_read(tmp_path: Path):
+    (tmp_path / "step").mkdir()
+    torch.save({"weight": WEIGHT}, tmp_path / "step" / "model_rank0.pt")
+    assert_holds(open_source(tmp_path / "step"), {"weight": WEIGHT})
+    assert_holds(open_source(tmp_path / "step" / "model_rank0.pt"), {"weight": WEIGHT})
+
+
+def test_a_model_beside_one_ranks_file_is_read(tmp_path: Path):
+    (tmp_path / "step").mkdir()
+    torch.save({"weight": WEIGHT}, tmp_path / "step" / "model_000120.pt")
+    torch.save({"cache": BIAS}, tmp_path / "step" / "cache_rank0.pt")
+    torch.save({"state": BIAS}, tmp_path / "step" / "optim_000120_rank0.pt")
+    with pytest.raises(Refused):
+        open_source(tmp_path / "step")  # which of the two is the model, nothing tells
+    (tmp_path / "step" / "cache_rank0.pt").unlink()
+    assert_holds(open_source(tmp_path / "step"), {"weight": WEIGHT})
 
 
 def test_a_whole_model_that_each_rank_saved_is_taken_once(tmp_path: Path):

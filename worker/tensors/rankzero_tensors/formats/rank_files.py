@@ -23,6 +23,7 @@ from ..names import listed, plain_names, renaming_notes
 from ..sources import Refused, Source
 
 NAME = re.compile(r"(?P<stem>.*?)[-_.]?(?:world_size_(?P<world_size>\d+)_)?rank[-_]?(?P<rank>\d+)\.(?:pt|pth|bin|ckpt)")
+WEIGHTS = {".safetensors", ".pt", ".pth", ".bin", ".ckpt"}
 REMEDY = (
     "Save with torch.distributed.checkpoint, which writes down what belongs where (.metadata), or let its framework "
     "merge it: verl by `python -m verl.model_merger merge`, FSDP's LOCAL_STATE_DICT (DINOv2) by loading it with as "
@@ -33,17 +34,18 @@ Place = tuple[slice, ...]
 
 
 def recognize(path: Path) -> bool:
-    """Whether it is a folder with a model's files of several ranks, or a file of one of several ranks."""
+    """Whether it is a folder with a model's files of ranks, or one rank's file that names the world size."""
     if not path.is_dir():
-        return (match := NAME.fullmatch(path.name)) is not None and int(match["world_size"] or 1) > 1
-    return any(len(files) > 1 for files in _sets(path).values())
+        return (match := NAME.fullmatch(path.name)) is not None and match["world_size"] is not None
+    sets = _sets(path)
+    return any(len(files) > 1 for files in sets.values()) or (len(sets) == 1 and not _has_whole_model(path))
 
 
 def open(path: Path) -> Source:
     """Put together what the ranks' files hold. Raises Refused, OSError."""
-    if not path.is_dir():
+    files = _files(path) if path.is_dir() else {0: path}
+    if not path.is_dir() and "world_size_1_" not in path.name:
         raise Refused(f"{path.name} is one rank's part of a checkpoint: merge the folder with all ranks' files.")
-    files = _files(path)
     ranks = {rank: dict(_tensors(inert.load(file))) for rank, file in files.items()}
     part = model_part(dict.fromkeys(keys for values in ranks.values() for keys in values))
     names = plain_names(part.names.values())
@@ -67,9 +69,17 @@ def _sets(folder: Path) -> dict[str, dict[int, Path]]:
     return dict(sets)
 
 
+def _has_whole_model(folder: Path) -> bool:
+    """Whether a file beside those of ranks may be a model's."""
+    others = [file for file in folder.iterdir() if file.suffix in WEIGHTS and not NAME.fullmatch(file.name)]
+    return any(not is_other(file.stem) for file in others)
+
+
 def _files(folder: Path) -> dict[int, Path]:
     """Return the one model's files by rank. Raises Refused."""
-    sets = {stem: files for stem, files in _sets(folder).items() if len(files) > 1}
+    sets = _sets(folder)
+    if len(sets) > 1:
+        sets = {stem: files for stem, files in sets.items() if len(files) > 1}
     if len(sets) > 1:
         raise Refused(
             f"{folder.name} has ranks' files of several models ({listed(sets)}): save each into its own folder."

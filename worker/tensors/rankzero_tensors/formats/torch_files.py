@@ -142,6 +142,8 @@ def _tensors_in(checkpoint: dict[Any, Any]) -> Iterator[tuple[Keys, torch.Tensor
 
 def _plain(name: str, tensor: torch.Tensor) -> torch.Tensor:
     """Raises Refused for what has no place in safetensors."""
+    if type(tensor) not in (torch.Tensor, torch.nn.Parameter):
+        raise Refused(f"{name} is one rank's part of a tensor ({type(tensor).__name__}): merge the files of all ranks.")
     if tensor.layout != torch.strided or tensor.is_quantized or tensor.device.type != "cpu":
         kind = tensor.layout if tensor.layout != torch.strided else tensor.dtype
         raise Refused(f"{name} is not a plain tensor but {kind}: save it dense (tensor.to_dense(), .dequantize()).")
