@@ -10,6 +10,7 @@ from torch.distributed.device_mesh import init_device_mesh
 from torch.distributed.tensor import DTensor, Replicate, Shard
 from torch.testing._internal.distributed.fake_pg import FakeStore
 
+from tests.worker.tensors.merging import merged, require_equal, tensors_of
 from tests.worker.tensors.sources_read import assert_holds
 from tests.worker.tensors.zero_saves import importable
 from worker.tensors.rankzero_tensors.opening import open_source
@@ -43,6 +44,15 @@ def test_the_model_is_found_in_the_folder_of_a_step(tmp_path: Path):
     save_divided(tmp_path / "global_step_20" / "actor", (2,), [Shard(0)])
     (tmp_path / "global_step_20" / "data.pt").write_bytes(b"of the loader")
     assert_holds(open_source(tmp_path / "global_step_20"), {"weight": WEIGHT, "bias": BIAS, "count": COUNT})
+
+
+def test_the_config_beside_the_ranks_files_belongs_to_the_merged_model(tmp_path: Path):
+    save_divided(tmp_path / "global_step_20" / "actor", (2,), [Shard(0)])
+    (tmp_path / "global_step_20" / "actor" / "huggingface").mkdir()
+    (tmp_path / "global_step_20" / "actor" / "huggingface" / "config.json").write_text("{}")
+    merged(tmp_path / "global_step_20", tmp_path / "merged", "--format", "hf")
+    assert (tmp_path / "merged" / "config.json").read_text() == "{}"
+    require_equal(tensors_of(tmp_path / "merged"), {"weight": WEIGHT, "bias": BIAS, "count": COUNT})
 
 
 def test_a_missing_rank_is_named(tmp_path: Path):

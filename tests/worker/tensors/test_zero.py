@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 import torch
 
+from tests.worker.tensors.merging import merged, require_equal, tensors_of
 from tests.worker.tensors.sources_read import assert_holds
 from tests.worker.tensors.zero_saves import ZeroSave, importable
 from worker.tensors.rankzero_tensors.opening import open_source
@@ -61,6 +62,17 @@ def test_parameters_without_values_are_not_tied_to_each_other(tmp_path: Path):
 def test_names_of_wrappers_are_gone(tmp_path: Path):
     save = ZeroSave([{"_forward_module.layer._orig_mod.weight": MATRIX, "_forward_module.layer.bias": BIAS}])
     assert_holds(open_source(save.write(tmp_path / "save")), {"layer.weight": MATRIX, "layer.bias": BIAS})
+
+
+def test_merged_weights_are_proven(tmp_path: Path):
+    frozen = {"embedding.weight": torch.randn(3, 5).bfloat16()}
+    save = ZeroSave(GROUPS, 3, 4, frozen=frozen, shared={"out.weight": "layer.weight"})
+    document = merged(save.write(tmp_path / "save"), tmp_path / "merged")
+    require_equal(tensors_of(tmp_path / "merged"), TRAINED | frozen)
+    assert document["tied"] == {"out.weight": "layer.weight"}
+    assert document["proof"]["sums"]["equal"] == len(TRAINED | frozen)
+    assert document["proof"]["samples"]["parts"] > len(TRAINED | frozen)
+    assert len(document["sources"]) == 8
 
 
 # -- folders -----------------------------------------------------------------------------------

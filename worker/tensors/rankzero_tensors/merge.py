@@ -38,7 +38,8 @@ def run(arguments: list[str], report: Report) -> dict[str, Any]:
     source = open_source(options.source)
     try:
         merge = Merge(source, options.source, options.format, report)
-        beside_folders = [options.source if options.source.is_dir() else options.source.parent, *options.beside]
+        inside = options.source if options.source.is_dir() else options.source.parent
+        beside_folders = [*dict.fromkeys([inside, *(file.parent for file in source.files)]), *options.beside]
         return merge.into(options.target, beside_folders, options.room)
     finally:
         source.close()
