@@ -43,7 +43,7 @@ def listed(session: Session, run_id: str) -> list[CheckpointView]:
 def deleted_checkpoints(store: Store, run_id: str) -> list[CheckpointView]:
     """A run's deleted checkpoints that can be restored, newest first."""
     with store.read() as session:
-        rows = _rows(session, run_id, Checkpoint.deleted_at.is_not(None), Checkpoint.complete)
+        rows = _rows(session, run_id, Checkpoint.deleted_at.is_not(None), Checkpoint.complete.is_(True))
         return _measured(session, run_id, rows)
 
 

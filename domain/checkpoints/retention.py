@@ -20,7 +20,7 @@ LONGEST_RULE = 400
 class Best(NamedTuple):
     """The clause *best N by METRIC*."""
 
-    count: int
+    number: int
     metric: str
     is_highest: bool
 
@@ -28,7 +28,7 @@ class Best(NamedTuple):
         """Return the clause; the direction only where the metric's name does not tell it."""
         usual = goal(self.metric) == "max"
         direction = "" if usual == self.is_highest else " highest" if self.is_highest else " lowest"
-        return f"best {self.count} by {self.metric}{direction}"
+        return f"best {self.number} by {self.metric}{direction}"
 
 
 @dataclass(frozen=True)
@@ -54,11 +54,11 @@ def parse(text: str) -> Rule | None:
     if [clause.lower() for clause in clauses] in (["keep all"], ["all"]):
         return None
     read = [_clause(clause) for clause in clauses]
-    last, every = ([part[name] for part in read if name in part] for name in ("last", "every"))
-    best = tuple(part["best"] for part in read if "best" in part)
+    last, every = [part.last for part in read if part.last], [part.every for part in read if part.every]
+    best = tuple(one for part in read for one in part.best)
     if len(last) > 1 or len(every) > 1 or len({one.metric for one in best}) < len(best):
         raise _wrong("it says the same twice")
-    return Rule(*last or (0,), best, *every or (0,))
+    return Rule(sum(last), best, sum(every))
 
 
 def text_of(rule: Rule | None) -> str:
@@ -74,18 +74,18 @@ _EVERY = re.compile(rf"every {_NUMBER} steps?", re.IGNORECASE)
 _BEST = re.compile(rf"best {_NUMBER} by (\S.*?)(?: (highest|lowest))?", re.IGNORECASE)
 
 
-def _clause(text: str) -> dict[str, object]:
-    """Read one clause, by its name. Raises InvalidRequest."""
+def _clause(text: str) -> Rule:
+    """Read one clause: a rule of it alone. Raises InvalidRequest."""
     words = " ".join(text.split())
     if words.lower() == "pinned":
-        return {}
+        return Rule()
     if match := _LAST.fullmatch(words):
-        return {"last": int(match[1])}
+        return Rule(last=int(match[1]))
     if match := _EVERY.fullmatch(words):
-        return {"every": int(match[1])}
+        return Rule(every=int(match[1]))
     if match := _BEST.fullmatch(words):
         is_highest = goal(match[2]) == "max" if match[3] is None else match[3].lower() == "highest"
-        return {"best": Best(int(match[1]), match[2], is_highest)}
+        return Rule(best=(Best(int(match[1]), match[2], is_highest),))
     raise _wrong(f"{words!r} is no part of a rule" if words else "a part of it is empty")
 
 
@@ -251,7 +251,7 @@ def _best(best: Best, saves: Sequence[Save], candidates: Sequence[int], by_attem
         elif (value := logged.value_at(step)) is not None:
             values[index] = -value if best.is_highest else value
     ranked = sorted(values, key=lambda index: (values[index], -index))
-    yield from ((index, f"one of the best {best.count} by {best.metric}") for index in ranked[: best.count])
+    yield from ((index, f"one of the best {best.number} by {best.metric}") for index in ranked[: best.number])
 
 
 def _every(rule: Rule, saves: Sequence[Save], candidates: Sequence[int]) -> Chosen:

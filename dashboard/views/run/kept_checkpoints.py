@@ -16,7 +16,7 @@ from domain.checkpoints.retention_views import PlanTotals, totals_of
 from domain.lists.run_lists import deleter
 from domain.people.roles import Action
 from domain.requests.errors import InvalidRequest
-from domain.text.formats import ago, as_text, count, day, size
+from domain.text.formats import ago, as_text, day, size
 from domain.views import CheckpointView, RunView
 
 MOST_IN_BIN = 20
@@ -66,10 +66,7 @@ def _rule(run: RunView) -> None:
     whose = {None: "no rule is set", "project": f"the rule of project {run.project}", "run": "this run's rule"}
     with st.expander(f"Kept: {as_text(view.rule)} ({as_text(whose[view.of])})", key="kept_rule"):
         if view.of is not None:
-            rows = [
-                (one.name, count(one.step), size(one.size_bytes), one.kept or "it goes") for one in plan.checkpoints
-            ]
-            table("kept", ["name", ">step", ">size", "kept because"], rows)
+            table("kept", ["Name", "Kept because"], [(one.name, one.kept or "it goes") for one in plan.checkpoints])
         text = st.text_input(
             "Rule of this run", key=f"retention_{run.id}", max_chars=LONGEST_RULE, placeholder=EXAMPLE,
             autocomplete="off", disabled=permissions.limits_on(run)["disabled"],
@@ -101,7 +98,7 @@ def project_rule(project: str) -> None:
     """Show the rule of a project's runs on its page, with a field for its admins."""
     retention = service.current().retention
     view, limits = retention.of_project(project), permissions.limits(Action.MANAGE, project)
-    with st.popover("Checkpoints", icon=":material/keep:", type="tertiary", key="project_retention"):
+    with st.popover("Checkpoints", icon=":material/keep:", key="project_retention"):
         st.markdown(f"Its runs without a rule of their own keep: **{as_text(view.rule)}**.")
         text = st.text_input(
             "Rule", key=f"retention_project_{project}", max_chars=LONGEST_RULE, placeholder=EXAMPLE,
