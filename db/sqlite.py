@@ -22,6 +22,7 @@ from sqlalchemy.pool import QueuePool
 from db.models.base import dump_json
 from db.trouble import StoreBusy, StoreGone, StoreMissing, StoreUnusable, Trouble, trouble_of
 from domain.clock import SYSTEM_CLOCK
+from domain.network.file_systems import NETWORK, type_at
 
 
 class SqliteDatabase:
@@ -44,7 +45,9 @@ class SqliteDatabase:
         self.turn_lock = threading.RLock()
         """Held by the one that writes."""
         self._busy_s = TURN_LIMIT_S
-        self._open(alone=False)
+        self.network = network_of(self.file)
+        """The type of the network file system that the file is on; "" on a local disk."""
+        self._open(alone=bool(self.network))
 
     def _open(self, alone: bool) -> None:
         self._is_alone = alone
@@ -56,6 +59,8 @@ class SqliteDatabase:
         """Check that the file is intact, and stays in place from now on; return the trouble with which it was opened.
 
         Raises StoreUnusable."""
+        if self.network:
+            log.warning("%s", ON_NETWORK.format(file=self.file, network=self.network))
         trouble = self._open_on_full_disk()
         try:
             with self.readers.begin() as connection:
@@ -157,6 +162,23 @@ LOCKED_LIMIT_S = 1.0
 """How long a write waits once a foreign program is known to hold the lock, so that no queue builds up."""
 
 
+ON_NETWORK = (
+    "The store {file} is on {network}, where programs of several machines would damage it: it is opened for one "
+    "program alone. Put --data on a local disk; RANKZERO_FILES may stay on the share."
+)
+MOUNTS = Path("/proc/self/mounts")
+
+
+def network_of(file: Path) -> str:
+    """Return the type of the network file system that a file is on; "" on a local disk, and where that is unknown."""
+    try:
+        mounts = [line.split(" ") for line in MOUNTS.read_text(errors="replace").splitlines()]
+    except OSError:
+        return ""
+    kind = type_at(file.resolve(), {mount[1].replace("\\040", " "): mount[2] for mount in mounts})
+    return kind if kind in NETWORK else ""
+
+
 def close_engine(engine: Engine) -> None:
     """Close every connection; one that is still in use is closed when it is returned."""
     used = engine.pool
@@ -234,7 +256,7 @@ def missing(path: Path | str, beside: Path, copy: Path | None) -> str:
 
 def _restore(path: Path | str, copy: Path | None) -> str:
     if copy is None:
-        return f"There is no copy of it in backups: put your own backup at {path}."
+        return f"There is no copy of it in backups: put your own at {path}, or run rankzero restore DIR elsewhere."
     copied_at = time.strftime("%Y-%m-%d %H:%M", time.localtime(copy.stat().st_mtime))
     return f"The newest copy is {copy}, of {copied_at}: copy it to {path}."
 
@@ -320,5 +342,8 @@ def _rename_copy(copy: Path) -> None:
 
 def _damaged(file: Path, verdict: str, backups: Path | None) -> str:
     copy = newest_copy(backups)
-    advice = f"The last good copy is {copy}" if copy else "There is no copy of it"
-    return f"The store {file} is damaged or not an SQLite database ({verdict}). {advice}; nothing was changed."
+    advice = f"The last good copy is {copy}" if copy else "There is no copy of it in backups"
+    return (
+        f"The store {file} is damaged or not an SQLite database ({verdict}). {advice}; nothing was changed. To go back "
+        f"to a backup, move {file.parent} away and run: rankzero restore DIR"
+    )

@@ -45,8 +45,8 @@ def stored_files(store: Store) -> Iterator[StoredFile]:
     with store.read() as session:
         for file_id, size_bytes, compressed_bytes in session.execute(files):
             yield StoredFile(FileKind.MIRRORED, str(file_id), compressed_bytes or size_bytes)
-        for checkpoint_id, *about in session.execute(select(*columns).where(Checkpoint.complete)):
-            yield StoredFile(FileKind.CHECKPOINT, str(checkpoint_id), *about)
+        for row in session.execute(select(*columns).where(Checkpoint.complete)):
+            yield StoredFile(FileKind.CHECKPOINT, str(row.id), row.size_bytes, row.sha256, row.location)
         for sha256, size_bytes in session.execute(select(Snapshot.sha256, Snapshot.size_bytes)):
             yield StoredFile(FileKind.SNAPSHOT, sha256, size_bytes, sha256)
 

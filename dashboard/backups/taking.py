@@ -18,6 +18,7 @@ from dashboard.private_files import hold_lock, make_private_directory, sync_fold
 from dashboard.settings import Settings
 from db.engine import Store
 from db.stored_files import lineage
+from db.trouble import StoreUnusable
 
 PARTIAL = "unfinished"
 """The backup that is being taken; the next one goes on with what an interrupted one has left there."""
@@ -120,7 +121,10 @@ class _Taking:
         for path in (copy, *self._partial.glob(f"{STORE}-*")):
             path.unlink(missing_ok=True)
         copy_store(copy)
-        store = Store.open(copy, may_be_new=False)
+        try:
+            store = Store.open(copy, may_be_new=False)
+        except StoreUnusable as error:
+            raise BackupUnusable(str(error).replace(str(copy), str(self._settings.data / STORE))) from None
         try:
             *originals, own = lineage(store)
             self._check_lineage(originals)

@@ -584,8 +584,8 @@ class LocalAttempt:
             return
         self._reported, self._delivery.is_reported = state, is_sending
         with suppress(OSError):  # a full disk: it is reported again after a restart, which is harmless
-            record = {"state": state, "store": self._store} | ({"is_sending": True} if is_sending else {})
-            write_whole(self.folder / REPORTED_FILE, json.dumps(record))
+            record = {"state": state, "store": self._store, "is_sending": is_sending}
+            write_whole(self.folder / REPORTED_FILE, json.dumps({key: it for key, it in record.items() if it}))
 
 
 START_LIMIT_S = 60.0

@@ -14,12 +14,11 @@ from pathlib import Path
 import psutil
 
 from domain.clock import SYSTEM_CLOCK, Clock
+from domain.network.file_systems import NETWORK, type_at
 from worker.environments.uv import IsStopped, Stopped
 from worker.node.attempt_files import USED_FILE
 from worker.node.state_files import is_settled, read_object, write_whole
 
-NETWORK = "nfs nfs4 lustre cifs smb3 smbfs gpfs beegfs ceph fuse.sshfs fuse.glusterfs afs pvfs2 panfs".split()
-"""File systems on which uv's cache and locks are not safe, and imports slow."""
 LOCAL_DISK = Path("/var/tmp")  # nosec B108: only as the place of a folder of this user
 ENVIRONMENTS, STAGED = "envs", "staged"
 MARK_FILE = "rankzero.json"
@@ -34,13 +33,11 @@ Build = Callable[[Path, int], dict[str, object]]
 
 def file_system(path: Path) -> str:
     """Return the type of the file system that a path, existing or not, lies on; "" where that is unknown."""
-    mounts = {part.mountpoint: part.fstype for part in psutil.disk_partitions(all=True)}
-    real = path.resolve()
-    return next((mounts[str(folder)] for folder in (real, *real.parents) if str(folder) in mounts), "")
+    return type_at(path.resolve(), {part.mountpoint: part.fstype for part in psutil.disk_partitions(all=True)})
 
 
 def is_remote(path: Path) -> bool:
-    """Whether the path is on a network file system."""
+    """Whether the path is on a network file system: uv's cache and locks are not safe there, and imports slow."""
     return file_system(path) in NETWORK
 
 

@@ -220,8 +220,8 @@ def restore(
     require("restore", "server")
     settings = settings_of(data)
     backup_folder, restored, damaged = told(partial(_restore, settings, folder.expanduser().absolute(), name, yes))
-    document = {"path": str(settings.data), "backup": str(backup_folder), "damaged": damaged}
-    document |= {"missing": restored.inventory.missing} | dict(restored.counts)
+    document: dict[str, Any] = {"path": str(settings.data), "backup": str(backup_folder), "damaged": damaged}
+    document |= {"missing": restored.inventory.missing, **restored.counts}
     print_outcome(document, as_json, f"{settings.data} has {counted(restored)}, from {backup_folder}.")
     if not as_json:
         say(f"Start it: rankzero up --data {settings.data}. Nodes send again what they reported after the backup.")

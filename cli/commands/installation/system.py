@@ -216,7 +216,12 @@ def _data(data: Path) -> tuple[bool, str]:
 def _store(data: Path) -> tuple[bool, str]:
     url = os.environ.get("RANKZERO_DATABASE_URL")
     if not url:
-        return True, f"the SQLite file {data / 'rankzero.db'}."
+        from db.sqlite import ON_NETWORK, network_of
+
+        file = data / "rankzero.db"
+        if network := network_of(file):
+            return False, ON_NETWORK.format(file=file, network=network)
+        return True, f"the SQLite file {file}."
     from db import postgres
     from db.trouble import StoreUnusable
 
