@@ -50,11 +50,11 @@ export function comparedLists(compared) {
   const lists = [
     list('Layers', ['Layer', ...figures], compared.layers.map(layerRow), compared.left_out.layers),
     list('Tensors', ['Tensor', ...figures], compared.tensors.map(changeRow), compared.left_out.tensors),
-    list('Only in the first', facts, compared.only_a.map(factsRow), compared.left_out.only_a),
-    list('Only in the second', facts, compared.only_b.map(factsRow), compared.left_out.only_b),
+    list('Only in A', facts, compared.only_a.map(factsRow), compared.left_out.only_a),
+    list('Only in B', facts, compared.only_b.map(factsRow), compared.left_out.only_b),
     list(
       'Of another shape or dtype',
-      ['Tensor', 'First', 'Second'],
+      ['Tensor', 'A', 'B'],
       compared.different.map(({ name, a, b }) => ({ cells: [text(name), text(kind(a)), text(kind(b))] })),
       compared.left_out.different,
     ),

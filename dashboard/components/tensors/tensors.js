@@ -58,23 +58,29 @@ class Tensors {
   /** @param {number} taskId */
   async _load(taskId) {
     try {
-      const { kind, result } = await request(`api/checkpoint-tasks/${taskId}`);
-      if (kind === 'diff')
-        this._show(comparedSentence(result), result.notes, comparedLists(result), layerPicture(result.layers));
-      else this._show(shownSentence(result), result.notes, shownLists(result), []);
+      const { kind, result, name, other_name } = await request(`api/checkpoint-tasks/${taskId}`);
+      if (kind === 'diff') {
+        const names = `A: ${name}, B: ${other_name ?? 'deleted since'}.`;
+        this._show(
+          [comparedSentence(result), names, ...result.notes],
+          comparedLists(result),
+          layerPicture(result.layers),
+        );
+      } else {
+        this._show([shownSentence(result), ...result.notes], shownLists(result), []);
+      }
     } catch (error) {
       setText(this._sentence, `The tensors could not be loaded. ${sentenceOf(error)}`);
     }
   }
 
   /**
-   * @param {string} sentence
-   * @param {string[]} notes
+   * @param {string[]} sentences
    * @param {List[]} lists
    * @param {((width: number) => Node[])[]} draw
    */
-  _show(sentence, notes, lists, draw) {
-    setText(this._sentence, [sentence, ...notes].join(' '));
+  _show(sentences, lists, draw) {
+    setText(this._sentence, sentences.join(' '));
     this._draw = draw;
     this._figures.hidden = !draw.length;
     this._figures.replaceChildren(...draw.map(() => el('figure')));

@@ -10,7 +10,7 @@ import streamlit as st
 from dashboard.service import service
 from dashboard.views.layout import actions, permissions, style
 from dashboard.views.layout.tables import Markup, download_link, show_list
-from dashboard.views.run import kept_checkpoints, merging
+from dashboard.views.run import kept_checkpoints, merging, tensors
 from dashboard.views.run.tabs import browser_zone
 from db.attempts import attempt_queries
 from db.checkpoints import checkpoint_queries
@@ -27,8 +27,9 @@ def checkpoints(run: RunView) -> None:
     """Show the checkpoints, newest first, each with its download."""
     saved = checkpoint_queries.checkpoints(service.current().store, run.id)
     merges = service.current().checkpoint_tasks.of_run(run.id, TaskKind.MERGE) if saved else []
+    is_read = False
     if saved:
-        _checkpoints(run, saved, merges)
+        is_read = _checkpoints(run, saved, merges)
     else:
         st.caption(
             "No checkpoint yet. Files that the training saves in its working directory appear here when they are "
@@ -38,7 +39,7 @@ def checkpoints(run: RunView) -> None:
     kept_checkpoints.show(run, saved)
     is_moving = not run.state.is_terminal and not all(checkpoint.complete for checkpoint in saved)
     is_moving = is_moving or any(checkpoint.is_asked_for_again for checkpoint in saved)
-    if is_moving or any(task.ended_at is None for task in merges):
+    if is_moving or is_read or any(task.ended_at is None for task in merges):
         style.refresh_within(MOVING_EVERY_S)
 
 
@@ -55,7 +56,8 @@ MOVING_EVERY_S = 3
 """While bytes of a checkpoint arrive, or a node works on one."""
 
 
-def _checkpoints(run: RunView, saved: Sequence[CheckpointView], merges: Sequence[CheckpointTaskView]) -> None:
+def _checkpoints(run: RunView, saved: Sequence[CheckpointView], merges: Sequence[CheckpointTaskView]) -> bool:
+    """Show the list and what can be done with one; return whether a node reads tensors."""
     shown = saved if st.session_state.get("all_checkpoints") else saved[:MOST_SHOWN]
     ended = _ended_attempts(run.id) if not all(checkpoint.complete for checkpoint in shown) else set()
     show_list("checkpoints", _columns(ended), shown, {"name": _name, "SHA-256": lambda c: Markup(f"`{c.sha256[:12]}`")})
@@ -73,11 +75,14 @@ def _checkpoints(run: RunView, saved: Sequence[CheckpointView], merges: Sequence
     if folder := next((checkpoint for checkpoint in shown if checkpoint.complete and is_folder(checkpoint.name)), None):
         archive = as_text(PurePosixPath(folder.name).name)
         st.caption(f"A folder is downloaded as one archive: `tar -xf` {archive} restores it for its framework.")
+    is_read = False
     if complete:
         merging.merging(run, complete, merges)
+        is_read = tensors.tensors(run, complete)
         with st.expander("Full SHA-256 sums, for `sha256sum --check`", key="sums"):
             sums = [f"{c.sha256}  {PurePosixPath(c.name).name}" for c in complete if c in shown]
             st.code("\n".join(sums), language=None)
+    return is_read
 
 
 def _columns(ended: Collection[int]) -> Columns[CheckpointView]:

@@ -27,7 +27,7 @@ def shown(tensors: list[dict[str, Any]]) -> dict[str, Any]:
     totals = {"tensors": len(tensors), "values": 100 * len(tensors), "bytes": 400, "norm": 1.0, "nan": 0, "inf": 0}
     dtypes = [{"dtype": "float32", "tensors": len(tensors), "values": 100, "bytes": 400}]
     return {
-        "kind": "show",
+        "kind": "show", "name": "work/last.pt", "other_name": None,
         "result": {"format": "torch", "totals": totals, "dtypes": dtypes, "tensors": tensors, "left_out": 2,
                    "notes": ["Left out: <i>step</i>."]},
     }  # fmt: skip
@@ -37,7 +37,7 @@ def compared(changes: dict[str, float | None]) -> dict[str, Any]:
     layers = [CHANGE | {"layer": layer, "tensors": 1, "relative": relative} for layer, relative in changes.items()]
     left_out = dict.fromkeys(("layers", "tensors", "only_a", "only_b", "different"), 0)
     return {
-        "kind": "diff",
+        "kind": "diff", "name": "work/first.pt", "other_name": "work/last.pt",
         "result": {
             "formats": ["torch", "torch"], "totals": CHANGE | {"tensors": len(layers), "relative": 0.1},
             "layers": layers, "tensors": [], "only_a": [], "only_b": [], "different": [], "left_out": left_out,
@@ -83,6 +83,7 @@ def test_each_layer_has_a_column_and_a_point_and_its_row_is_marked_with_them(ser
     assert len(heights) == 2 and heights[1] == pytest.approx(4 * heights[0])
     expect(page.locator("circle.point")).to_have_count(3)
     expect(page.locator("tbody tr").last).to_contain_text("from zero")
+    expect(page.get_by_role("status")).to_contain_text("A: work/first.pt, B: work/last.pt.")
     page.locator("rect.reach").nth(1).hover(position={"x": 5, "y": 5})
     expect(page.locator("tr.hovered")).to_contain_text("layers.1")
     expect(page.locator("[data-item='layers.1'].hovered")).to_have_count(3)

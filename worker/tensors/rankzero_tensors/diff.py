@@ -54,7 +54,7 @@ def diff(a: Source, b: Source, report: Report) -> dict[str, Any]:
     return {
         "formats": [a.format, b.format], "totals": _summed(changes.values()), **shown,
         "left_out": {name: len(rows[name]) - len(shown[name]) for name in shown},
-        "notes": list(dict.fromkeys([*a.notes, *b.notes, *notes])),
+        "notes": [*(f"A: {note}" for note in a.notes), *(f"B: {note}" for note in b.notes), *notes],
     }  # fmt: skip
 
 

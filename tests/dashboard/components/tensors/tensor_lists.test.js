@@ -77,7 +77,7 @@ test('a search finds the names that have all of its words', () => {
 test('lists of a comparison without a row are left out', () => {
   assert.deepEqual(
     comparedLists(COMPARED).map(({ title }) => title),
-    ['Layers', 'Tensors', 'Only in the second'],
+    ['Layers', 'Tensors', 'Only in B'],
   );
   assert.equal(
     comparedSentence(COMPARED),
