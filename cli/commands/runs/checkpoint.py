@@ -6,24 +6,20 @@ from typing import Annotated, Any
 
 import typer
 
-from cli.commands.runs import kept_checkpoints
+from cli.commands.runs import kept_checkpoints, tensors
 from cli.commands.runs.checkpoints import choose
+from cli.commands.runs.tensors import Name
 from cli.server.checkpoint_tasks import FORMAT_HELP, Format, followed, merge, merged_checkpoint
 from cli.server.options import Data, Json, RunId, run_path, server_at
 from cli.terminal import print_json, print_outcome, say
 from domain.text import formats
 
-checkpoint_app = typer.Typer(no_args_is_help=True)
-Name = Annotated[str | None, typer.Argument(help="Its name.", show_default="the latest complete one")]
+checkpoint_app = typer.Typer(no_args_is_help=True, rich_markup_mode=None)
 
 
 @checkpoint_app.callback()
 def checkpoint() -> None:
-    """Merge, pin, delete and restore single checkpoints."""
-
-
-for command in (kept_checkpoints.pin, kept_checkpoints.unpin, kept_checkpoints.delete, kept_checkpoints.restore):
-    checkpoint_app.command()(command)
+    """Merge, show, compare, pin, delete and restore single checkpoints."""
 
 
 @checkpoint_app.command("merge")
@@ -48,6 +44,17 @@ def merge_checkpoint(
         return print_json(_document(task, merged))
     say(f"{checkpoint['name']} is merged: {merged['name']}, {formats.size(merged['size_bytes'])}.")
     say(f"`rankzero download {run} {merged['name']}` fetches it.")
+
+
+for command in (
+    tensors.show,
+    tensors.diff,
+    kept_checkpoints.pin,
+    kept_checkpoints.unpin,
+    kept_checkpoints.delete,
+    kept_checkpoints.restore,
+):
+    checkpoint_app.command()(command)
 
 
 @checkpoint_app.command("cancel")

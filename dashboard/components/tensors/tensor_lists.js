@@ -14,8 +14,8 @@ import { count, number, plural, size } from '../elements/numbers.js';
  *   inf: number}, dtypes: {dtype: string, tensors: number, values: number, bytes: number}[], tensors: Tensor[],
  *   left_out: number, notes: string[]}} Shown
  * @typedef {{formats: string[], totals: Change & {tensors: number}, layers: Layer[], tensors: (Facts & Change)[],
- *   only_a: Facts[], only_b: Facts[], different: {name: string, a: Facts, b: Facts}[], left_out: Record<string, number>,
- *   notes: string[]}} Compared
+ *   only_a: Facts[], only_b: Facts[], different: {name: string, a: Facts, b: Facts}[], left_out:
+ *   Record<string, number>, notes: string[]}} Compared
  * @typedef {import('../studies/table.js').Cell} Cell
  * @typedef {{title: string, table: import('../studies/table.js').Table, leftOut: number}} List
  */
@@ -23,7 +23,8 @@ import { count, number, plural, size } from '../elements/numbers.js';
 /** @param {Shown} shown */
 export function shownSentence({ totals, dtypes, tensors, format }) {
   const kinds = dtypes.map((one) => `${one.dtype} (${size(one.bytes)})`).join(', ');
-  const sentence = `${plural(totals.tensors, 'tensor')}, ${number(totals.values)} values: ${kinds || 'nothing'}; ${format}.`;
+  const values = `${plural(totals.tensors, 'tensor')}, ${number(totals.values)} values`;
+  const sentence = `${values}: ${kinds || 'nothing'}; ${format}.`;
   const broken = tensors.filter(isBroken);
   return broken.length ? `${sentence} Not finite: values of ${plural(broken.length, 'tensor')}.` : sentence;
 }

@@ -1,4 +1,4 @@
-/** A checkpoint's tensors, or the differences of two: what a node has reported, as tables that are searched and sorted. */
+/** A checkpoint's tensors, or the differences of two, as a node has reported them: tables that are searched and sorted. */
 
 import { closestTo, connecting, el, mountOnce, redraw, setText } from '../elements/elements.js';
 import { count, plural } from '../elements/numbers.js';
