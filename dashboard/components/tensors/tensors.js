@@ -1,4 +1,4 @@
-/** A checkpoint's tensors, or the differences of two, as a node has reported them: tables that are searched and sorted. */
+/** A checkpoint's tensors, or the differences of two, as a node reported them: tables to search and sort. */
 
 import { closestTo, connecting, el, mountOnce, redraw, setText } from '../elements/elements.js';
 import { count, plural } from '../elements/numbers.js';

@@ -9,8 +9,7 @@ from typing import Any
 import pytest
 
 from cli import main
-from tests.dashboard.api.workers.test_checkpoint_tasks import desired, report, saved
-from tests.dashboard.api.workers.test_tensor_tasks import second
+from tests.dashboard.api.workers.checkpoint_work import desired, report, saved, second
 
 __all__ = ["saved"]
 CHANGE = {"tensors": 1, "values": 100, "relative": 0.25, "cosine": 0.99, "largest": 0.1, "unchanged": 0.5,

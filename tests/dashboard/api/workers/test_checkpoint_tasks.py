@@ -10,23 +10,15 @@ import pytest
 from cli import main
 from cli.commands.runs.checkpoints import choose
 from db.models import CheckpointTask
-from domain.checkpoints.tasks import CheckpointTaskReport, DesiredCheckpointTask, TaskKind
+from domain.checkpoints.tasks import DesiredCheckpointTask, TaskKind
 from domain.messages import CheckpointOffer
+from tests.dashboard.api.workers.checkpoint_work import desired, report, saved
 from tests.dashboard.running import FakeNode, Running, sha256_of
 from worker.session.client import TaskRef
 from worker.session.failures import AttemptSuperseded
 
+__all__ = ["saved"]
 MERGED = b"merged weights"
-
-
-@pytest.fixture
-def saved(dashboard: Running, node: FakeNode) -> tuple[str, int]:
-    """A run that has ended with a checkpoint; its id and the checkpoint's."""
-    run_id = dashboard.launch()
-    task = node.task()
-    checkpoint_id = node.store_checkpoint(task, b"weights", step=40)
-    node.report(task, "succeeded", exit_code=0)
-    return run_id, checkpoint_id
 
 
 def register_older(node: FakeNode) -> None:
@@ -45,14 +37,6 @@ def fall_silent(dashboard: Running, node: FakeNode) -> None:
     with dashboard.real_silence():
         node.client.desired_state(None, 0)
     dashboard.pass_by(20)
-
-
-def desired(node: FakeNode) -> list[DesiredCheckpointTask]:
-    return node.client.desired_state(None, 0).checkpoint_tasks
-
-
-def report(node: FakeNode, task: DesiredCheckpointTask, state: str, **more: Any) -> None:
-    node.client.report_checkpoint_task(task, CheckpointTaskReport.model_validate({"state": state, **more}))
 
 
 def send_merged(

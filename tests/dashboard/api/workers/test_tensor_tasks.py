@@ -5,19 +5,10 @@ from __future__ import annotations
 from typing import Any
 
 from domain.checkpoints.tasks import TaskKind
-from tests.dashboard.api.workers.test_checkpoint_tasks import desired, report, saved
-from tests.dashboard.running import FakeNode, Running
+from tests.dashboard.api.workers.checkpoint_work import desired, report, saved, second
+from tests.dashboard.running import Running
 
 __all__ = ["saved"]
-
-
-def second(dashboard: Running, node: FakeNode) -> int:
-    """A checkpoint of another run."""
-    dashboard.launch()
-    task = node.task()
-    checkpoint_id = node.store_checkpoint(task, b"other weights", step=80)
-    node.report(task, "succeeded", exit_code=0)
-    return checkpoint_id
 
 
 def ask(dashboard: Running, checkpoint_id: int, kind: str, **body: Any) -> dict[str, Any]:

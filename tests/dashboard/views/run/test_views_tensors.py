@@ -10,7 +10,7 @@ from domain.checkpoints.tasks import CheckpointTaskView, TaskKind
 from domain.people.rights import Rights
 from domain.people.roles import Role
 from tests.dashboard.pages import Pages, button, texts, visited_by
-from tests.dashboard.views.run.test_views_checkpoints import RUN, pages, report, store
+from tests.dashboard.views.run.checkpoint_pages import RUN, pages, report, store
 
 __all__ = ["pages"]
 
