@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
+from domain.checkpoints.contents import Kind
 from domain.collectives import CollectivesVerdict
 from domain.liveness import Contact
 from domain.messages import LIVE_STATES, Delivery, Point, StackFrame, State
@@ -319,6 +320,8 @@ class CheckpointView:
     """Who deleted it; None: the retention rule."""
     deleted_why: str | None = None
     """The rule that it was deleted by."""
+    holds: list[Kind] | None = None
+    """The kinds of state in it; None where its node has not read it."""
 
 
 @dataclass(frozen=True)

@@ -102,6 +102,7 @@ def _checkpoint_view(row: Checkpoint, attempt: int) -> CheckpointView:
         deleted_at=row.deleted_at,
         deleted_by=row.deleted_by,
         deleted_why=row.deleted_why,
+        holds=row.holds["kinds"] if row.holds else None,
     )
 
 

@@ -109,8 +109,8 @@ class Checkpoint(Base):
     """One sentence while it cannot be stored."""
     resend_requested_at: Mapped[float | None]
     """When a person asked its node to send it again after the attempt's end; None once the node has answered."""
-    holds: Mapped[list[Any] | None]
-    """The kinds of state in it (`domain.checkpoints.contents`), as its node read them; None: not read."""
+    holds: Mapped[dict[str, Any] | None]
+    """The kinds of state in it (a `domain.checkpoints.contents.Contents`), as its node read them; None: not read."""
     merged_from: Mapped[int | None]
     """The id of the checkpoint that it was merged from; not a foreign key: it may be deleted since."""
     pinned_at: Mapped[float | None]

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from datetime import UTC, tzinfo
 from pathlib import PurePosixPath
 from typing import TYPE_CHECKING
@@ -18,10 +18,20 @@ from domain.text.formats import (
 )
 
 if TYPE_CHECKING:
+    from domain.checkpoints.contents import Kind
     from domain.scaling.points import Point
     from domain.views import CheckpointView, HistoryView, RankView
 
 
+KIND_WORDS: dict[Kind, str] = {
+    "model": "model",
+    "optimizer": "optimizer",
+    "scheduler": "scheduler",
+    "scaler": "scaler",
+    "rng": "random states",
+    "sampler": "data position",
+    "step": "step",
+}
 RANKS: Columns[RankView] = (
     Column("rank"), Column("node"), Figure("step", lambda rank: count(rank.step)),
     Figure("step time", lambda rank: milliseconds(rank.step_time_s)),
@@ -35,9 +45,15 @@ def checkpoints(when: Callable[[float], str]) -> Columns[CheckpointView]:
     return [
         Column("name"), Figure("step", lambda one: ("≈ " if one.step_is_inferred else "") + count(one.step)),
         Figure("loss", lambda one: number(one.loss, 4)), Figure("size", lambda one: size(one.size_bytes)),
+        Column("holds", lambda one: holds_words(one.holds)),
         Column("state", lambda one: ", ".join([progress(one), *marks(one)])), Figure("attempt"),
         Column("saved", lambda one: when(one.created_at)), Column("SHA-256", lambda one: f"{one.sha256[:12]}…"),
     ]  # fmt: skip
+
+
+def holds_words(kinds: Sequence[Kind] | None) -> str:
+    """Return the kinds of state in a checkpoint in words."""
+    return "not read" if kinds is None else ", ".join(KIND_WORDS[kind] for kind in kinds)
 
 
 def progress(checkpoint: CheckpointView, attempt_has_ended: bool = False) -> str:

@@ -20,6 +20,7 @@ from domain.clock import SYSTEM_CLOCK, Clock
 from domain.messages import Finding
 from domain.text.formats import size
 from domain.text.json_values import parse_json
+from worker.checkpoints.contents import contents_of
 from worker.checkpoints.copies import copy_file, copy_folder
 from worker.checkpoints.examination import WRONG_CHECKSUM, Examination
 from worker.checkpoints.folders import Folder, find_checkpoints, may_grow_into_folder
@@ -310,8 +311,9 @@ class CheckpointWatch:
             return None
         self._differing.pop(name, None)
         copy = CheckpointCopy(
-            name, path, _step_of(candidate), size_bytes, sha256, key.mtime_ns / 1e9, key, prefix_of(path)
-        )
+            name, path, _step_of(candidate), size_bytes, sha256, key.mtime_ns / 1e9, key, prefix_of(path),
+            holds=_contents(candidate, path),
+        )  # fmt: skip
         self._add(copy, candidate.folder.members if candidate.folder else {})
         log.info("checkpoint %s copied (%d bytes, sha256 %s)", name, size_bytes, sha256[:12])
         return copy
@@ -405,6 +407,8 @@ class CheckpointCopy:
     """Key of the file or folder when it was copied."""
     prefix: str | None = None
     """The wrapper's prefix of its tensors' names."""
+    holds: dict[str, Any] | None = None
+    """Its `Contents`; None where they could not be read."""
 
 
 @dataclass(frozen=True)
@@ -451,6 +455,12 @@ class _Candidate:
         if self.folder is not None:
             return copy_folder(self.folder, target, may_continue)
         return copy_file(self.path, target, self.key, may_continue)
+
+
+def _contents(candidate: _Candidate, copy: Path) -> dict[str, Any] | None:
+    layout = candidate.folder.kind.value if candidate.folder else "file"
+    contents = contents_of(copy, candidate.name, layout)
+    return contents.model_dump() if contents else None
 
 
 def _step_of(candidate: _Candidate) -> int | None:
