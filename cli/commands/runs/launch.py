@@ -219,6 +219,10 @@ def show_preview(preview: dict[str, Any], as_json: bool) -> None:
         for key, value in sorted(command["env"].items()):
             print(f"  {key}={printable(shlex.quote(value))} \\")
         print(f"  {printable(shlex.join(command['argv']))}")
+    if plan := preview.get("resume"):
+        from cli.commands.runs.resume_plan import print_plan
+
+        print_plan(plan)
     for warning in preview["warnings"]:
         warn(f"Note: {warning}")
 

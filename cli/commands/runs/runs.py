@@ -303,10 +303,18 @@ def _stop_sentence(run: dict[str, Any]) -> str:
 def resume(
     run: RunId,
     checkpoint: Annotated[str | None, typer.Option(help="Its name.", show_default="the latest complete one")] = None,
+    dry_run: Annotated[
+        bool, typer.Option("--dry-run", help="Only show what would differ from when the checkpoint was written.")
+    ] = False,
     data: Data = None,
     as_json: Json = False,
 ) -> None:
     """Open another attempt of an ended run from its last complete checkpoint."""
+    if dry_run:
+        from cli.commands.runs.resume_plan import print_plan
+
+        plan = server_at(data).get(run_path(run, "resume"), checkpoint=checkpoint)
+        return print_json(plan) if as_json else print_plan(plan)
     resumed = server_at(data).post(run_path(run, "resume"), {"checkpoint": checkpoint})
     print_outcome(resumed, as_json, f"Run {run} is {resumed['state']}, attempt {resumed['attempt']}.")
 

@@ -12,6 +12,7 @@ from starlette.responses import Response
 from dashboard.api.context import TheService
 from dashboard.api.reading import MOST, JsonRoute
 from dashboard.api.runs.searches import Search, SortText, parsed, parsed_sort
+from dashboard.compare import resuming
 from dashboard.errors import Rejection
 from dashboard.json_responses import answer, document
 from dashboard.logs.logged_settings import logged_settings
@@ -40,6 +41,8 @@ Like = Annotated[
     str | None,
     Query(max_length=100, description="The run whose values a masked value (`********`) stands for."),
 ]
+
+CheckpointName = Annotated[str | None, Query(max_length=1100, description="By default the latest complete one.")]
 
 
 @router.get("/runs")
@@ -113,10 +116,15 @@ def preview(
     spec: RunSpec,
     code_is_sent: Annotated[bool, Query(description="The code would be sent; do not look for it here.")] = False,
 ) -> Response:
-    """The figures of a launch and the command of every node. Nothing is cloned or packed."""
+    """The figures of a launch and the command of every node. Nothing is cloned or packed.
+
+    `resume` is there for a launch that resumes: as `GET /api/runs/{run_id}/resume`."""
     problem = service.references.problem(spec)
     check_size(spec)
-    return answer(previews.preview(resolve(spec, service.cluster()), code_is_sent, problem))
+    resolved = resolve(spec, service.cluster())
+    plan = None if problem else resuming.plan_of_launch(service.store, resolved.spec)
+    shown = document(previews.preview(resolved, code_is_sent, problem))
+    return answer(shown | {"resume": document(plan)} if plan else shown)
 
 
 @router.get("/runs/{run_id}")
@@ -147,6 +155,15 @@ def stop(service: TheService, run_id: str, reason: Annotated[str | None, Body(em
 def resume(service: TheService, run_id: str, checkpoint: Annotated[str | None, Body(embed=True)] = None) -> Response:
     """Open a new attempt of an ended run, from its latest complete checkpoint or the named one."""
     return answer(service.resume(run_id, checkpoint))
+
+
+@router.get("/runs/{run_id}/resume")
+def resume_plan(service: TheService, run_id: str, checkpoint: CheckpointName = None) -> Response:
+    """What a resume would differ in from when its checkpoint was written, and what the checkpoint holds and lacks.
+
+    `is_read` false: its node has not read what it holds. `why`: why it is not `possible`."""
+    plan = resuming.plan_of_resume(service.store, run_id, checkpoint)
+    return answer(resuming.unless_live(plan, service.run(run_id)))
 
 
 AtOnce = Annotated[bool, Query(description="Free the disk at once; cannot be undone. Needs the role admin.")]

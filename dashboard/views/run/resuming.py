@@ -7,6 +7,7 @@ from collections.abc import Mapping, Sequence
 import streamlit as st
 from pydantic import ValidationError
 
+from dashboard.compare.resuming import plan_of_launch, plan_of_resume
 from dashboard.errors import describe
 from dashboard.planning import fixes
 from dashboard.planning.fixes import LOWER_LR
@@ -14,6 +15,7 @@ from dashboard.planning.resolve import resolve
 from dashboard.service import service
 from dashboard.views.launch.plan import commands
 from dashboard.views.layout import actions, links, visitor
+from dashboard.views.run import resume_plan
 from dashboard.views.run.dialogs import checkpoint_line as describe_checkpoint
 from domain.requests.errors import InvalidRequest
 from domain.spec import RunSpec, label_of
@@ -22,6 +24,7 @@ from domain.views import CheckpointView, RunView
 
 UNCLEAR = "It is unclear which of the run's files form one checkpoint. Choose one; the script gets only that."
 TYPED_LATE = "A value was changed just before the click, so nothing was resumed: with it, this is a new run."
+ANYWAY = "Resume it anyway"
 WHY_STOPPED = "resumed with changes as a new run"
 
 
@@ -40,7 +43,9 @@ def resume(run: RunView, checkpoints: Sequence[CheckpointView]) -> None:
             f"Attempt {run.attempt + 1} of this run starts with the same settings. With another value above it "
             "becomes a new run."
         )
-        actions.confirm(run.id, "Resume it", "Not now", lambda: _new_attempt(run, chosen))
+        plan = plan_of_resume(service.current().store, run.id, str(chosen.id)) if chosen else None
+        yes = "Resume it" if resume_plan.show(plan) else ANYWAY
+        actions.confirm(run.id, yes, "Not now", lambda: _new_attempt(run, chosen))
         return
     if not refusals:
         _as_new_run(run, chosen, checkpoints, changes)
@@ -136,7 +141,8 @@ def _as_new_run(
     for warning in planned.warnings:
         st.caption(f":material/warning: {as_text(warning)}")
     commands(planned)
-    actions.confirm(run.id, "Launch the new run", "Not now", lambda: _launch(run, spec, stops), _open_launched)
+    yes = "Launch the new run" if resume_plan.show(plan_of_launch(current.store, planned.spec)) else ANYWAY
+    actions.confirm(run.id, yes, "Not now", lambda: _launch(run, spec, stops), _open_launched)
 
 
 def _launch(run: RunView, spec: RunSpec, stops: bool) -> None:
