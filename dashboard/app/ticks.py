@@ -9,6 +9,7 @@ from contextlib import contextmanager
 from functools import partial
 
 from dashboard.alerts.watch import AlertWatch
+from dashboard.compare.resumed_losses import ResumedLosses
 from dashboard.service import upkeep
 from dashboard.service.service import Service
 from dashboard.studies.conductor import StudyConductor
@@ -22,8 +23,8 @@ TICK_S = 1.0
 def ticking(shared: Service) -> Iterator[None]:
     """Tick in a thread of its own; on return nothing ticks any more."""
     watch, ended = AlertWatch(shared), threading.Event()
-    studies = StudyConductor(shared)
-    ticks = (partial(upkeep.tick, shared), shared.sessions.tick, studies.tick, watch.tick)
+    studies, losses = StudyConductor(shared), ResumedLosses(shared)
+    ticks = (partial(upkeep.tick, shared), shared.sessions.tick, studies.tick, losses.tick, watch.tick)
     done = shared.clock.time.start("ticks", lambda: _tick_until(ended, shared, ticks))
     try:
         yield

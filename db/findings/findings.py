@@ -15,12 +15,13 @@ from db.lookups import add_history, attempt_scope, task_of_node
 from db.models import Attempt, Checkpoint, FindingRow, Node, Task
 from domain.messages import TERMINAL_STATES, Finding
 from domain.performance.slow_ranks import KIND as SLOW_RANK
+from domain.resumed_loss import KIND as LOSS_JUMPS
 from domain.series import divergence
 from domain.text.formats import size
 from domain.views import FindingView
 
-JUDGED_BY_SERVER = frozenset({SLOW_RANK})
-"""Kinds that take the reports of all nodes: no single node's list resolves them."""
+JUDGED_BY_SERVER = frozenset({SLOW_RANK, LOSS_JUMPS})
+"""Kinds that take the reports of all nodes, or of earlier attempts: no single node's list resolves them."""
 _OPEN = (
     select(FindingRow.fence, FindingRow.kind, FindingRow.evidence)
     .where(FindingRow.fence.in_(bindparam("fences", expanding=True)), FindingRow.gone_at.is_(None))

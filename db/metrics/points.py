@@ -99,6 +99,19 @@ def tail(session: Session, series_id: int, count: int) -> list[Point]:
     return unpack(*reversed(last))[-count:]
 
 
+def head(session: Session, series_id: int, count: int) -> list[Point]:
+    """The first points of a series in the order they came, `count` of them where it has as many."""
+    chunks = select(Chunk.points).where(Chunk.series_id == series_id, Chunk.level == 0).order_by(Chunk.seq)
+    return unpack(*session.scalars(chunks.limit(1 + count // CHUNK_POINTS)))[:count]
+
+
+def until(session: Session, series_id: int, step: int, count: int) -> list[Point]:
+    """The last points of a series up to a step, `count` of them where it has as many."""
+    chunks = select(Chunk.points).where(Chunk.series_id == series_id, Chunk.level == 0, Chunk.step_min <= step)
+    last = session.scalars(chunks.order_by(Chunk.seq.desc()).limit(2 + count // CHUNK_POINTS)).all()
+    return [point for point in unpack(*reversed(last)) if point[0] <= step][-count:]
+
+
 def value_at(session: Session, series_id: int, step: int) -> float | None:
     """The last value logged for a step, or None."""
     where = (

@@ -10,6 +10,7 @@ from domain.performance.efficiency import FIGURES as REDUCTION
 from domain.performance.efficiency import PARAMETERS
 from domain.performance.efficiency import TAG as REDUCTION_TAG
 from domain.performance.phases import BESIDES, PHASES, TAG
+from domain.resumed_loss import FIRST_SAMPLES
 from worker.monitor.probe_reader import FOLDER, record_files
 from worker.streams.json_lines import JsonLines, JsonPoints, Record, is_step
 from worker.streams.point_uploader import OffsetOf
@@ -56,6 +57,7 @@ def points_of(record: Record) -> Iterator[tuple[str, int, float]]:
     if rank == 0:
         yield from _parameters_of(record.get("events") or ())
         yield from _reduction_of(record.get("events") or ())
+        yield from _first_samples_of(record.get("events") or ())
 
 
 def _phases_of(phases: Any, rank: Any) -> Iterator[tuple[str, int, float]]:
@@ -86,3 +88,12 @@ def _reduction_of(events: Any) -> Iterator[tuple[str, int, float]]:
             for name in REDUCTION:
                 if name in figures:
                     yield REDUCTION_TAG + name, event["step"], float(figures[name])
+
+
+def _first_samples_of(events: Any) -> Iterator[tuple[str, int, float]]:
+    """Yield a digest of the first samples of each epoch: after a resume they tell whether the data begin again."""
+    for event in events:
+        digests = event.get("digests") if event.get("kind") == "epoch" else None
+        if digests and is_step(event.get("step", "")):
+            length = max(digests, key=int)
+            yield f"{FIRST_SAMPLES}{length}", event["step"], float(digests[length])

@@ -29,7 +29,7 @@ const BOOKKEEPING = new Set([
   'world_size',
 ]);
 /** Totals and facts that the Ranks tab shows. */
-const ON_RANKS_TAB = /^(node\d+\/)?probe\/(rank\d+\/phases|ddp|model)\//;
+const ON_RANKS_TAB = /^(node\d+\/)?probe\/(rank\d+\/phases|data|ddp|model)\//;
 /** @type {Record<string, number>} */
 const SPLITS = { train: 0, training: 0, val: 1, valid: 1, validation: 1, eval: 1, test: 2 };
 const SPLIT_NAMES = ['train', 'val', 'test'];
