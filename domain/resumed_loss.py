@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
+from itertools import pairwise
 from statistics import median
 
 from domain.checkpoints.resuming import ResumePlan
@@ -12,7 +13,7 @@ from domain.messages import Finding, Point
 from domain.text.formats import learning_rate, number
 
 BEFORE = 50
-"""Points up to the checkpoint, whose spread counts."""
+"""Points up to the checkpoint, whose differences from their neighbours count."""
 LEVEL = 20
 """The newest of them, whose median is the level before."""
 LEAST_BEFORE = 10
@@ -20,9 +21,10 @@ FIRST = 5
 """Points after the resume whose median is compared."""
 SETTLED = 3 * FIRST
 """Points after which a loss that is back at its level is none that jumped."""
-SPREADS = 4.0
-"""How many spreads above the level is a jump; the spread as in `domain.series.divergence`. A loss that falls has a
-larger one."""
+SPREADS = 5.0
+"""How many spreads above the level is a jump; the spread as in `domain.series.divergence`."""
+_OF_NEIGHBOURS = 0.9539
+"""Median difference of two values of a normal distribution, in its standard deviations."""
 LEAST_CHANGE = 0.05
 """Of the level: a loss that hardly varies jumps by more."""
 
@@ -45,13 +47,15 @@ class ResumedLoss:
 
 
 def resumed_loss_finding(loss: ResumedLoss, plan: ResumePlan) -> Finding | None:
-    """Return the finding where the loss begins far above its level before; None otherwise, or once it is back."""
+    """Return the finding where the loss begins far above its level before; None otherwise, or once it is back.
+
+    It stays where the script trains from its beginning: what it learned before is lost."""
     before, first, last = (_finite(points) for points in (loss.before[-BEFORE:], loss.first[:FIRST], loss.last))
     if len(before) < LEAST_BEFORE or len(first) < FIRST:
         return None
     level, bound = median(before[-LEVEL:]), _bound(before)
     is_back = loss.count >= SETTLED and len(last) > 0 and median(last[-FIRST:]) <= bound
-    if median(first) <= bound or is_back:
+    if median(first) <= bound or (is_back and not _begins_again(loss, plan)):
         return None
     meaning, fix = _cause(loss, plan)
     steps = f"{loss.first[0][0]} to {loss.first[FIRST - 1][0]}"
@@ -75,17 +79,18 @@ def _finite(points: Sequence[Point]) -> list[float]:
 
 
 def _bound(before: Sequence[float]) -> float:
-    middle, level = median(before), median(before[-LEVEL:])
-    spread = 1.4826 * median(abs(value - middle) for value in before)
-    return level + max(SPREADS * spread, LEAST_CHANGE * abs(level))
+    """The value above which a loss is no longer at its level; a loss that falls has its spread between neighbours."""
+    level = median(before[-LEVEL:])
+    around = 1.4826 * median(abs(value - level) for value in before[-LEVEL:])
+    between = median(abs(after - value) for value, after in pairwise(before)) / _OF_NEIGHBOURS
+    return level + max(SPREADS * max(around, between), LEAST_CHANGE * abs(level))
 
 
 def _cause(loss: ResumedLoss, plan: ResumePlan) -> tuple[str, str]:
     """Return the likely cause, the surest first, and what to do about it."""
-    start = loss.first[0][0]
-    if plan.step is not None and start < plan.step and start <= FIRST * max(1, _stride(loss.first)):
+    if _begins_again(loss, plan):
         return (
-            f"Its steps begin at {start} again, so the script probably did not load the checkpoint.",
+            f"Its steps begin at {loss.first[0][0]} again, so the script probably did not load the checkpoint.",
             "Load the file or folder that RANKZERO_RESUME (or {resume} in the arguments) names, on every rank, before "
             "the first step.",
         )
@@ -118,8 +123,10 @@ def _cause(loss: ResumedLoss, plan: ResumePlan) -> tuple[str, str]:
 _DISTURBING = ("global_batch_size", "precision", "code", "world_size", "strategy", "seed")
 
 
-def _stride(points: Sequence[Point]) -> int:
-    return points[1][0] - points[0][0] if len(points) > 1 else 1
+def _begins_again(loss: ResumedLoss, plan: ResumePlan) -> bool:
+    """Whether the steps count from their beginning, not from the checkpoint's."""
+    (start, _, _), (following, _, _) = loss.first[:2]
+    return plan.step is not None and start < plan.step and start <= FIRST * max(1, following - start)
 
 
 def _rate(value: object) -> str:

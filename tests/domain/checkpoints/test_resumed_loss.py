@@ -60,6 +60,11 @@ def test_a_loss_that_is_back_is_no_longer_told(count: int, is_told: bool) -> Non
     assert (finding is not None) == is_told
 
 
+def test_a_script_that_began_again_is_told_even_when_its_loss_is_back() -> None:
+    after = [2.3, 2.0, 1.8, 1.5, 1.2, *[0.5] * 20]
+    assert resumed_loss_finding(resumed([0.5] * 50, after, first=1), PLAN) is not None
+
+
 @pytest.mark.parametrize(
     ("before", "after"),
     [([0.5] * 9, [2.3] * 5), ([0.5] * 50, [2.3] * 4), ([0.5] * 50, [math.nan] * 5), ([0.5] * 50, [0.1] * 5)],
