@@ -10,6 +10,7 @@ from db.checkpoints import resume_origins
 from db.checkpoints.resume_origins import Conditions
 from db.engine import Store
 from domain.checkpoints.resuming import Change, ResumePlan, SavedState, resume_plan
+from domain.launch.plan import PLACEHOLDER
 from domain.recovery import UnclearCheckpoint
 from domain.spec import RunSpec
 from domain.views import RunView
@@ -62,7 +63,7 @@ def _compared(saved: SavedState, then: Conditions, now: Conditions) -> ResumePla
 
 
 def _changes(then: Conditions, now: Conditions) -> Iterator[Change]:
-    rows = [*map(masked, spec_differences([then.spec, now.spec]))]
+    rows = [*map(masked, spec_differences([_without_placeholders(one.spec) for one in (then, now)]))]
     if then.interpreter and now.interpreter:
         rows += interpreter_differences([then.interpreter, now.interpreter])
     is_scaled = then.spec.lr_scaling != "none" or now.spec.lr_scaling != "none"
@@ -70,9 +71,17 @@ def _changes(then: Conditions, now: Conditions) -> Iterator[Change]:
         is_known = None not in row.values or not row.field.startswith(("interpreter.", "package."))
         if is_known and not (row.field == "lr" and is_scaled):  # the rate after scaling counts
             yield Change(row.field, row.label, *row.values)
-    if then.spec.snapshot != now.spec.snapshot:
-        yield Change("code", "Code", *(_short(spec.snapshot) for spec in (then.spec, now.spec)))
+    before, after = then.spec.snapshot, now.spec.snapshot
+    if before and after and before != after:
+        yield Change("code", "Code", before[:12], after[:12])
 
 
-def _short(snapshot: str | None) -> str | None:
-    return snapshot and snapshot[:12]
+def _without_placeholders(spec: RunSpec) -> RunSpec:
+    """Return the spec without the arguments that pass its own fields, which are compared by themselves."""
+    arguments = list[str]()
+    for argument in spec.args:
+        if not PLACEHOLDER.search(argument):
+            arguments.append(argument)
+        elif arguments and arguments[-1].startswith("-") and not argument.startswith("-"):
+            arguments.pop()
+    return spec.model_copy(update={"args": arguments})

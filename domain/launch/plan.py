@@ -15,8 +15,9 @@ _WORKER = Path(__file__).parents[2] / "worker"
 PROBE_FOLDER = _WORKER / "probe"
 """First on each rank's PYTHONPATH: its sitecustomize starts the probe, then loads any other sitecustomize."""
 COMPILE_CACHE_VARIABLES = ("TORCHINDUCTOR_CACHE_DIR", "TRITON_CACHE_DIR")
-_PLACEHOLDER = re.compile(rf"\{{({'|'.join(PASSED)}|run_dir|resume)\}}")
-_GIVEN_WHOLE = re.compile(rf"(?P<option>[^\s{{}}=]+=)?{_PLACEHOLDER.pattern}")
+PLACEHOLDER = re.compile(rf"\{{({'|'.join(PASSED)}|run_dir|resume)\}}")
+"""The name of a value in an argument, which is filled in: `{lr}`."""
+_GIVEN_WHOLE = re.compile(rf"(?P<option>[^\s{{}}=]+=)?{PLACEHOLDER.pattern}")
 _BARE_OPTION = re.compile(r"--?[A-Za-z][\w.-]*")
 
 
@@ -223,7 +224,7 @@ def _arguments(args: Sequence[str], filled: dict[str, str]) -> list[str]:
 
 
 def _substitute(argument: str, filled: dict[str, str]) -> str:
-    return _PLACEHOLDER.sub(lambda match: filled[match[1]], argument)
+    return PLACEHOLDER.sub(lambda match: filled[match[1]], argument)
 
 
 def _text(spec: RunSpec, name: str) -> str:

@@ -72,8 +72,8 @@ def test_a_view_and_the_json_made_of_it_have_the_same_words(which: str) -> None:
 def test_words_of_each_list_are_those_that_people_read() -> None:
     shown = {which: words(*described) for which, described in LISTS.items()}
     assert shown["checkpoints"] | {"SHA-256": ""} == {
-        "name": "a.pt", "step": "1\u202f234", "loss": "NaN", "size": "100 B", "state": "40% received", "attempt": "1",
-        "saved": "1970-01-02 03:45:40", "SHA-256": "",
+        "name": "a.pt", "step": "1\u202f234", "loss": "NaN", "size": "100 B", "holds": "not read",
+        "state": "40% received", "attempt": "1", "saved": "1970-01-02 03:45:40", "SHA-256": "",
     }  # fmt: skip
     assert shown["history"] == {
         "when (UTC)": "1970-01-02 03:46:40", "attempt": "", "what": "launched", "who": "ana (token ci)",
