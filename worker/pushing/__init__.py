@@ -1,0 +1,1 @@
+"""The program that pushes a checkpoint to the Hugging Face Hub or into a bucket."""

@@ -1,0 +1,117 @@
+"""The program: reads one request from its standard input, pushes, and prints lines of JSON.
+
+Progress as {"progress": [done, total, what]}, then one of {"result": …}, {"refused": why}, {"failed": why}. Secrets
+come with the request alone: neither its arguments nor its environment have any.
+"""
+
+from __future__ import annotations
+
+import sys
+import warnings
+from collections.abc import Callable
+from pathlib import Path
+from typing import Annotated, Any, Protocol
+
+from pydantic import BaseModel, Field
+
+from domain.checkpoints.push_target import PushTarget
+from domain.clock import SYSTEM_CLOCK, Clock
+from domain.text.formats import duration
+from domain.text.paths import problem_in_words
+from worker.pushing.bucket_push import Bucket
+from worker.pushing.hub_push import Hub
+from worker.pushing.push_report import Cut, Failed, Refused, Report
+from worker.pushing.pushed_files import PushedFile, card_files, checkpoint_files
+
+
+class PushRequest(BaseModel):
+    """What to push, where, and with which credentials."""
+
+    source: Path
+    """A file, or an unpacked folder."""
+    name: str
+    """The name of a single file at the target."""
+    target: str
+    is_private: bool = True
+    secrets: Annotated[dict[str, str], Field(repr=False)]
+    """By the name of each credential: HF_TOKEN."""
+    card: dict[str, Any] = {}
+    """text, and pictures by name as base64; empty: no card."""
+    message: str
+    """Of the commit."""
+
+
+class Destination(Protocol):
+    """A place that takes files."""
+
+    def open(self, is_private: bool) -> list[str]: ...
+
+    def card(self) -> str | None: ...
+
+    def send(self, files: list[PushedFile], message: str) -> dict[str, Any]: ...
+
+
+def main() -> None:
+    """Push what standard input asks for."""
+    request = PushRequest.model_validate_json(sys.stdin.buffer.read())
+    run(request, _write, SYSTEM_CLOCK)
+
+
+def run(request: PushRequest, write: Callable[[str], object], clock: Clock) -> None:
+    """Push, and print how it went."""
+    report = Report(write, request.secrets.values(), clock)
+    try:
+        with warnings.catch_warnings(action="ignore"):  # of the libraries about themselves
+            result = _with_patience(request, report, clock)
+        report.end(result=result)
+    except Refused as error:
+        report.end(refused=str(error))
+    except Failed as error:
+        report.end(failed=str(error))
+    except Cut as error:
+        report.end(failed=f"{error}. Push again: what has arrived is not sent a second time.")
+    except OSError as error:
+        report.end(failed=f"The checkpoint could not be read: {problem_in_words(error)}.")
+    except Exception as error:  # of a library: the node tells people instead of its log
+        report.end(failed=f"The push broke off ({type(error).__name__}): {error}")
+
+
+def _with_patience(request: PushRequest, report: Report, clock: Clock) -> dict[str, Any]:
+    """Push; where the place cannot be reached, wait and continue, for about twenty minutes."""
+    for pause_s in PAUSES_S:
+        try:
+            return push(request, report)
+        except Cut as cut:
+            report.doing(f"{cut}: trying again in {duration(pause_s)}")
+            clock.pause(pause_s)
+    return push(request, report)
+
+
+def push(request: PushRequest, report: Report) -> dict[str, Any]:
+    """Push once and return the result. Raises Refused, Cut, Failed, OSError."""
+    target = PushTarget.parse(request.target)
+    report.doing(f"connecting to {target}")
+    destination: Destination = DESTINATIONS[target.kind](target, request.secrets, report)
+    notes = destination.open(request.is_private)
+    files = checkpoint_files(request.source, request.name)
+    card, why_no_card = card_files(request.card, files, destination.card())
+    files = [*files, *card]
+    report.total_bytes = sum(file.size_bytes for file in files)
+    result = destination.send(files, request.message)
+    notes += [*result.pop("notes", ()), *filter(None, [why_no_card])]
+    return result | {
+        "files": len(files), "bytes": report.total_bytes, "sent_bytes": report.sent_bytes, "notes": notes,
+    }  # fmt: skip
+
+
+PAUSES_S = (5.0, 15.0, 30.0, 60.0, 120.0, 300.0, 600.0)
+DESTINATIONS: dict[str, type[Hub] | type[Bucket]] = {"hf": Hub, "s3": Bucket}
+
+
+def _write(line: str) -> None:
+    sys.stdout.write(line)
+    sys.stdout.flush()
+
+
+if __name__ == "__main__":
+    main()
