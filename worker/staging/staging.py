@@ -31,6 +31,8 @@ from worker.staging.data_source import CannotBring
 
 log = logging.getLogger(__name__)
 REPORT_EVERY_S = 1.0
+SHOWN_DIGITS = 16
+"""Of a digest, in the note on the data."""
 DATA_FOLDER = "data"
 """In each staged folder: only the file or folder that was staged."""
 MANIFEST_FILE = "files.json"
@@ -113,9 +115,11 @@ class DataStager:
         ensure = partial(folders.ensure, root, key, build, self._is_stopped, tell, clock=self._clock)
         is_new = ensure(data=data_dir, attempt=self._folder, damage=damage)
         mark = folders.mark_of(root / key)
+        digest = str(mark["digest"])
         summary = f"{name}: {plural(int(str(mark['files'])), 'file')}, {size(int(str(mark['bytes'])))}"
+        summary += f", SHA-256 {digest[:SHOWN_DIGITS]}"
         path = root / key / DATA_FOLDER / source.file_name
-        return path, f"{summary}{'' if is_new else ', here already'}", str(mark["digest"])
+        return path, f"{summary}{'' if is_new else ', here already'}", digest
 
     def _agree(self, assignment: Assignment, name: str, digest: str) -> None:
         """Check that the other nodes of the attempt brought the same. Raises CannotBring."""
