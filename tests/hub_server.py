@@ -52,7 +52,7 @@ class HubServer:
         self.cuts = 0
         """So many uploads of a large file are cut off in their middle."""
         self.hold = ""
-        """The SHA-256 of a large file whose upload waits in its middle for `go_on`."""
+        """The SHA-256 of a large file whose upload waits in its middle for `go_on`, and is lost then."""
         self.held, self.go_on = threading.Event(), threading.Event()
         self._parts: dict[tuple[str, int], bytes] = {}
         handler = type("Handler", (_Handler,), {"hub": self})
@@ -164,6 +164,8 @@ class _Handler(BaseHTTPRequestHandler):
             if oid == self.hub.hold:
                 self.hub.held.set()
                 self.hub.go_on.wait()
+                self.close_connection = True
+                return
         self.hub.take(oid, int(part[0]) if part else None, b"".join(pieces))
         self._send(200, b"", {"ETag": '"a-tag"'})
 

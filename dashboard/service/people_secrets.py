@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from pathlib import Path
 
 from dashboard.clock import AnchoredTime
 from dashboard.security.keys.secret_key import SecretKey, SecretsUnreadable
 from db import acting
 from db.engine import Store
+from db.exceptions import WrongState
 from db.people import stored_secrets
 from db.people.ownership import project_of
 from db.people.stored_secrets import Receiver, SecretOwner, StoredSecret
@@ -85,6 +86,22 @@ class Secrets:
             sentence = str(error).removeprefix("secrets: ")
             return assignment.model_copy(update={"secrets_problem": sentence[:1].upper() + sentence[1:]})
         return assignment.model_copy(update={"secrets": values})
+
+    def owners(self, names: Collection[str], project: str) -> dict[str, SecretOwner]:
+        """The owner of each of these secrets, the actor or a project of theirs; absent for one they may not use."""
+        rights = acting.rights()
+        of_project = project if rights.may(Action.LAUNCH, project) else None
+        with self._store.read() as session:
+            usable = stored_secrets.usable(session, _own(rights), of_project, names)
+        return {name: secret.owner for name, secret in usable.items()}
+
+    def value(self, owner: SecretOwner, name: str) -> str:
+        """The value of a secret, whose receiver was judged before. Raises WrongState, SecretsUnreadable."""
+        with self._store.read() as session:
+            secret = stored_secrets.usable(session, owner.user, owner.project, [name]).get(name)
+        if secret is None:
+            raise WrongState(f"The secret {name} of {owner} was removed: set it again, then ask again.")
+        return self._value(secret)
 
     def _values(self, assignment: Assignment) -> Mapping[str, str]:
         fence, names = assignment.fence, assignment.spec.secrets

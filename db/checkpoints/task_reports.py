@@ -47,7 +47,7 @@ def desired_tasks(session: Session, node_id: str, fence: int | None = None) -> l
             spec=resizing.effective(RunSpec.model_validate(run.spec), attempt.changes),
             sources=[source_of(one) for one in (checkpoint, other) if one is not None],
             format=task.options.get("format", "safetensors"), target=task.options.get("target", ""),
-            is_private=task.options.get("is_private", True), is_cancelled=task.cancel_requested_at is not None,
+            is_private=task.options.get("visibility") != "public", is_cancelled=task.cancel_requested_at is not None,
         )
         for task, checkpoint, other, attempt, run in rows
         if fence in (None, attempt.fence)
@@ -108,7 +108,9 @@ def drop_partial(session: Session, task: CheckpointTask, now: float) -> list[int
 
 
 def _history_text(task: CheckpointTask, checkpoint: Checkpoint) -> str | None:
-    """The line of a merge that ended; a merged checkpoint itself has one when it arrives."""
+    """The line of a push, or of a merge that failed; a merged checkpoint itself has one when it arrives."""
+    if task.kind == TaskKind.PUSH and task.state == "succeeded":
+        return f"checkpoint {checkpoint.path} was pushed to {task.options['target']}"
     if task.kind == TaskKind.MERGE and task.state == "failed":
         return f"checkpoint {checkpoint.path} could not be merged: {task.message}"
     return None

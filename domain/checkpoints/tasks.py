@@ -81,10 +81,6 @@ class DesiredCheckpointTask(BaseModel):
     """Of a push: hf:ORG/NAME or s3://BUCKET/PREFIX."""
     is_private: bool = True
     is_cancelled: bool = False
-    secrets: Annotated[dict[str, str], Field(exclude=True, repr=False)] = {}
-    """Credentials of a push; in no file and no message but the server's answer to its node."""
-    card: dict[str, Any] = {}
-    """Of a push: what the model card says of the run."""
     token: str = ""
     """Speaks for the attempt's task; empty in the store."""
 
@@ -92,6 +88,17 @@ class DesiredCheckpointTask(BaseModel):
     def label(self) -> str:
         """RUN/ATTEMPT/UID, as of the attempt's assignment."""
         return f"{self.run_id}/{self.attempt}/{self.uid}"
+
+
+class PushDetails(BaseModel):
+    """What a node asks for when it begins a push; it is in no file and no other message."""
+
+    secrets: Annotated[dict[str, str], Field(repr=False)]
+    """By the name of each credential: HF_TOKEN."""
+    card: dict[str, Any]
+    """The text of the model card, and its pictures by name as base64."""
+    message: str
+    """Of the commit."""
 
 
 class CheckpointTaskReport(BaseModel):

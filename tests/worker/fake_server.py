@@ -6,6 +6,7 @@ import hashlib
 import time
 from pathlib import Path
 
+from domain.checkpoints.tasks import PushDetails
 from domain.messages import TERMINAL_STATES, PieceAnswer
 from domain.points import PackedBatch
 from worker.session.answers import CheckpointUpload, FileOffsets
@@ -49,6 +50,8 @@ class FakeServer:
         """Why a checkpoint that was asked for again cannot be sent, by its id; None where it was."""
         self.checkpoint_tasks: dict[int, list] = {}
         """Reports of work on checkpoints, by its id."""
+        self.push: PushDetails | None = None
+        """What a push is given."""
         self.downloads: dict[int, bytes] = {}
         self.snapshots: dict[str, bytes] = {}
         self.calls = 0
@@ -194,6 +197,12 @@ class FakeServer:
         self._arrive()
         self.checkpoint_tasks.setdefault(task.task_id, []).append(report)
         self._answer()
+
+    def push_details(self, task) -> PushDetails:
+        self._arrive()
+        if self.push is None:
+            raise RequestRefused("The secret HF_TOKEN of ana was removed: set it again, then ask again.")
+        return self.push
 
     adopt_directory = Path("/nowhere")
 

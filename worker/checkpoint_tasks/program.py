@@ -1,4 +1,4 @@
-"""Runs a program of `rankzero_tensors` at idle priority, follows its progress, and ends it with all it started."""
+"""Runs a program that works on checkpoints at idle priority, follows its progress, and ends it with all it started."""
 
 from __future__ import annotations
 
@@ -20,7 +20,8 @@ from worker.node import processes
 from worker.session.bodies import MayContinue
 
 log = logging.getLogger(__name__)
-MODULE = "rankzero_tensors"
+MODULE, PUSHING = "rankzero_tensors", "worker.pushing"
+"""The programs: the first in the Python that trains, the second in the worker's own."""
 TENSORS_FOLDER = str(Path(str(tensors.__file__)).parent)
 """The folder for PYTHONPATH; it holds nothing else that a program could import by accident."""
 QUIET = {
@@ -42,12 +43,14 @@ class TaskFailed(Exception):
 
 
 class Command(NamedTuple):
-    """A command of `rankzero_tensors` for a Python."""
+    """A command for a Python."""
 
     python: str
     arguments: Sequence[str]
     env: Mapping[str, str]
-    """Of the training."""
+    module: str = MODULE
+    request: bytes = b""
+    """For its standard input: secrets are in no argument, variable or file."""
 
 
 class RunProgram(Protocol):
@@ -82,7 +85,7 @@ def end_leftovers(folder: Path, clock: Clock = SYSTEM_CLOCK) -> None:
 
     def leftovers() -> list[processes.Process]:
         return processes.with_arguments(
-            lambda words: MODULE in words and any(word.startswith(f"{folder}/") for word in words)
+            lambda words: not {MODULE, PUSHING}.isdisjoint(words) and any(w.startswith(f"{folder}/") for w in words)
         )
 
     processes.kill_all(leftovers, GRACE_S, clock)
@@ -90,19 +93,23 @@ def end_leftovers(folder: Path, clock: Clock = SYSTEM_CLOCK) -> None:
 
 def _started(command: Command, folder: Path, errors: Path) -> subprocess.Popen[bytes]:
     """Start it at idle priority. Raises TaskFailed."""
-    argv = [command.python, "-P", "-m", MODULE, *command.arguments]
-    env = processes.merged_environment(command.env, QUIET | {"PYTHONPATH": TENSORS_FOLDER}, command.python)
+    argv = [command.python, "-P", "-m", command.module, *command.arguments]
+    paths = {"PYTHONPATH": TENSORS_FOLDER} if command.module == MODULE else {}
+    env = processes.merged_environment(command.env, QUIET | paths, command.python)
     if (ionice := shutil.which("ionice")) is not None:
         argv = [ionice, "-c", IDLE_IO, *argv]
     try:
         with errors.open("wb") as file:
             process = subprocess.Popen(
-                argv, env=env, cwd=folder, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=file,
+                argv, env=env, cwd=folder, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=file,
                 start_new_session=True,
             )  # fmt: skip
     except (OSError, ValueError) as error:
         raise TaskFailed(f"The Python {command.python} cannot be started ({error}): check it on this node.") from error
     _make_idle(process.pid)
+    assert process.stdin is not None
+    with suppress(BrokenPipeError), process.stdin:
+        process.stdin.write(command.request)
     return process
 
 

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import hashlib
+import json
 import os
 import re
 import shutil
+import sys
 import tarfile
 from collections.abc import Callable
 from contextlib import suppress
@@ -17,9 +19,10 @@ from domain.checkpoints.names import is_folder
 from domain.checkpoints.tasks import CheckpointTaskReport, DesiredCheckpointTask, TaskKind, merged_name
 from domain.choices import RUN_ID
 from domain.clock import Clock
+from domain.masking.log_lines import hidden
 from domain.messages import CheckpointFetch
 from domain.text.formats import size
-from worker.checkpoint_tasks.program import Command, RunProgram, TaskFailed
+from worker.checkpoint_tasks.program import PUSHING, Command, RunProgram, TaskFailed
 from worker.checkpoints.upload import CheckpointTransfer
 from worker.checkpoints.watching import RESERVE_BYTES, CheckpointCopy
 from worker.environments.environment import EnvironmentMaker
@@ -35,11 +38,13 @@ from worker.session.failures import AttemptSuperseded, ChecksumMismatch, Request
 from worker.session.server_session import Backoff
 
 T = TypeVar("T")
-KINDS = (TaskKind.MERGE, TaskKind.SHOW, TaskKind.DIFF)
+KINDS = tuple(TaskKind)
 """What this worker can do, as it tells the server."""
+MERGED_FILE = "model.safetensors"
+"""The name under which libraries look for a merged checkpoint of one file."""
 STOPPED = "It was ended before it was done."
 MOST_DAMAGED = 3
-WORDS = {TaskKind.MERGE: "merging", TaskKind.SHOW: "reading", TaskKind.DIFF: "comparing"}
+WORDS = {TaskKind.MERGE: "merging", TaskKind.SHOW: "reading", TaskKind.DIFF: "comparing", TaskKind.PUSH: "pushing"}
 Tell = Callable[[str, int, int | None], None]
 """(what is being done, bytes done, of so many)."""
 
@@ -98,6 +103,8 @@ class TaskWork:
 
     def _command(self) -> Command:
         """Prepare the Python and the checkpoints. Raises CannotStart, Unusable, TaskFailed."""
+        if self._task.kind is TaskKind.PUSH:
+            return self._push_command()
         python = self._python()
         fetched = [self._fetched(number, source) for number, source in enumerate(self._task.sources)]
         arguments = [self._task.kind.value, *fetched]
@@ -105,6 +112,22 @@ class TaskWork:
             self._target.parent.mkdir()
             arguments += [str(self._target), "--format", self._task.format, "--room", str(self._room())]
         return Command(python, arguments, self._env)
+
+    def _push_command(self) -> Command:
+        """Prepare a push: in this worker's own Python, because the secrets are for no code of the run."""
+        task = self._task
+        source = self._fetched(0, task.sources[0])
+        details = self._patiently(lambda: self._client.push_details(task), "The push")
+        hidden.add(details.secrets.values())
+        name = PurePosixPath(task.sources[0].name)
+        request = details.model_dump() | {
+            "name": MERGED_FILE if name.parts[0] == "merged" else name.name,
+            "target": task.target,
+            "is_private": task.is_private,
+        }
+        own_folders = {"TMPDIR": str(self._folder), "HF_HOME": str(self._folder / "hub")}
+        env = training_environment(os.environ) | own_folders
+        return Command(sys.executable, [source], env, PUSHING, json.dumps(request).encode())
 
     @property
     def _env(self) -> dict[str, str]:
@@ -163,7 +186,7 @@ class TaskWork:
             sha256 = hashlib.file_digest(file, "sha256").hexdigest()
         size_bytes = path.stat().st_size
         copy = CheckpointCopy(self._name, path, None, size_bytes, sha256, 0.0, FileKey(0, size_bytes, 0))
-        return self._patiently(lambda: self._send(copy))
+        return self._patiently(lambda: self._send(copy), "The merged checkpoint")
 
     def _archived(self) -> Path:
         archive = self._folder / "merged.tar"
@@ -191,8 +214,8 @@ class TaskWork:
 
         return transfer.send(copy, self._adoption, self._may_continue, on_sent, task.task_id)
 
-    def _patiently(self, action: Callable[[], T]) -> T:
-        """Do it as soon as the server answers. Raises TaskFailed."""
+    def _patiently(self, action: Callable[[], T], subject: str) -> T:
+        """Do it as soon as the server answers; `subject` begins the sentence of a refusal. Raises TaskFailed."""
         backoff, damaged = Backoff(), 0
         while not self._is_stopped():
             try:
@@ -202,9 +225,9 @@ class TaskWork:
             except ChecksumMismatch as error:
                 damaged += 1
                 if damaged == MOST_DAMAGED:
-                    raise TaskFailed(f"The merged checkpoint arrived damaged {damaged} times: {error}") from error
+                    raise TaskFailed(f"{subject} arrived damaged {damaged} times: {error}") from error
             except (RequestRefused, AttemptSuperseded) as error:
-                raise TaskFailed(f"The merged checkpoint was refused: {error}") from error
+                raise TaskFailed(f"{subject} was refused: {error}") from error
             except UploadInterrupted:
                 break
         raise TaskFailed(STOPPED)

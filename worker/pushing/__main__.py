@@ -27,8 +27,6 @@ from worker.pushing.pushed_files import PushedFile, card_files, checkpoint_files
 class PushRequest(BaseModel):
     """What to push, where, and with which credentials."""
 
-    source: Path
-    """A file, or an unpacked folder."""
     name: str
     """The name of a single file at the target."""
     target: str
@@ -54,15 +52,15 @@ class Destination(Protocol):
 def main() -> None:
     """Push what standard input asks for."""
     request = PushRequest.model_validate_json(sys.stdin.buffer.read())
-    run(request, _write, SYSTEM_CLOCK)
+    run(Path(sys.argv[1]), request, _write, SYSTEM_CLOCK)
 
 
-def run(request: PushRequest, write: Callable[[str], object], clock: Clock) -> None:
-    """Push, and print how it went."""
+def run(source: Path, request: PushRequest, write: Callable[[str], object], clock: Clock) -> None:
+    """Push a file, or all files of a folder, and print how it went."""
     report = Report(write, request.secrets.values(), clock)
     try:
         with warnings.catch_warnings(action="ignore"):  # of the libraries about themselves
-            result = _with_patience(request, report, clock)
+            result = _with_patience(source, request, report, clock)
         report.end(result=result)
     except Refused as error:
         report.end(refused=str(error))
@@ -76,24 +74,24 @@ def run(request: PushRequest, write: Callable[[str], object], clock: Clock) -> N
         report.end(failed=f"The push broke off ({type(error).__name__}): {error}")
 
 
-def _with_patience(request: PushRequest, report: Report, clock: Clock) -> dict[str, Any]:
+def _with_patience(source: Path, request: PushRequest, report: Report, clock: Clock) -> dict[str, Any]:
     """Push; where the place cannot be reached, wait and continue, for about twenty minutes."""
     for pause_s in PAUSES_S:
         try:
-            return push(request, report)
+            return push(source, request, report)
         except Cut as cut:
             report.doing(f"{cut}: trying again in {duration(pause_s)}")
             clock.pause(pause_s)
-    return push(request, report)
+    return push(source, request, report)
 
 
-def push(request: PushRequest, report: Report) -> dict[str, Any]:
+def push(source: Path, request: PushRequest, report: Report) -> dict[str, Any]:
     """Push once and return the result. Raises Refused, Cut, Failed, OSError."""
     target = PushTarget.parse(request.target)
     report.doing(f"connecting to {target}")
     destination: Destination = DESTINATIONS[target.kind](target, request.secrets, report)
     notes = destination.open(request.is_private)
-    files = checkpoint_files(request.source, request.name)
+    files = checkpoint_files(source, request.name)
     card, why_no_card = card_files(request.card, files, destination.card())
     files = [*files, *card]
     report.total_bytes = sum(file.size_bytes for file in files)

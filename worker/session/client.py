@@ -18,7 +18,7 @@ import httpx2
 from pydantic import BaseModel, TypeAdapter, ValidationError
 
 from domain.assignments import Assignment, ResumeFrom
-from domain.checkpoints.tasks import CheckpointTaskReport, DesiredCheckpointTask
+from domain.checkpoints.tasks import CheckpointTaskReport, DesiredCheckpointTask, PushDetails
 from domain.collectives import CollectivesAnswer, CollectivesVerdict, NodeCollectives
 from domain.environments.wheels import WantedWheels, WheelAnswer, WheelFile
 from domain.health.testing import TestAnswer
@@ -252,6 +252,11 @@ class Client:
         path = f"/api/worker/attempts/{task.fence}/checkpoint-tasks/{task.task_id}"
         ref = TaskRef(task.fence, task.node_rank, task.label)
         self._store(path, {"task_id": task.task_id}, report, task=ref)
+
+    def push_details(self, task: DesiredCheckpointTask) -> PushDetails:
+        """Ask for the secrets and the model card of a push. Raises RequestRefused, ServerAway."""
+        path = f"/api/worker/attempts/{task.fence}/checkpoint-tasks/{task.task_id}/push"
+        return _read(PushDetails, self._json("GET", path, conflict_error=RequestRefused))
 
     def download(self, source: ResumeFrom, target: Path, on_progress: OnProgress = lambda _: None) -> None:
         """Download a checkpoint into `target`, resuming an earlier try. Raises ChecksumMismatch.

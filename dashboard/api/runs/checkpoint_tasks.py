@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+from typing import Annotated
+
 from fastapi import APIRouter
-from pydantic import BaseModel, ConfigDict
+from pydantic import BaseModel, ConfigDict, Field
 from starlette.responses import Response
 
 from dashboard.api.context import TheService
 from dashboard.api.reading import JsonRoute
 from dashboard.json_responses import answer
+from dashboard.pushes import asking
 from domain.checkpoints.tasks import CheckpointTaskView, MergeFormat, TaskKind
 from domain.requests.bounds import Count
 
@@ -49,6 +52,31 @@ class DiffRequest(BaseModel):
 def diff(service: TheService, checkpoint_id: int, diff_request: DiffRequest) -> Response:
     """Have a node compare the tensors of two checkpoints, unless it has."""
     return _accepted(service.checkpoint_tasks.ask(TaskKind.DIFF, checkpoint_id, other_id=diff_request.other))
+
+
+class PushRequest(BaseModel):
+    """Where a checkpoint goes, and by which secrets."""
+
+    model_config = ConfigDict(extra="forbid")
+
+    to: Annotated[str, Field(max_length=700)]
+    """`hf:ORG/NAME` or `s3://BUCKET/PREFIX`."""
+    public: bool = False
+    """Create a public repository, or push to one."""
+    secrets: Annotated[list[Annotated[str, Field(max_length=500)]], Field(max_length=10)] = []
+    """CREDENTIAL=SECRET where a stored secret has another name than its credential: HF_TOKEN=LAB_TOKEN."""
+    as_saved: bool = False
+    """Push what the training saved, in place of its merged form."""
+
+
+@router.post("/checkpoints/{checkpoint_id}/push", status_code=202)
+def push(service: TheService, checkpoint_id: int, push_request: PushRequest) -> Response:
+    """Have a node push a checkpoint to the Hugging Face Hub or into a bucket; private unless it is to be public."""
+    asked = push_request
+    task = asking.ask(
+        service, checkpoint_id, asked.to, is_public=asked.public, secrets=asked.secrets, as_saved=asked.as_saved
+    )
+    return _accepted(task)
 
 
 @router.get("/runs/{run_id}/checkpoint-tasks")

@@ -18,6 +18,7 @@ from dashboard.api.reading import JsonRoute
 from dashboard.api.request_body import RequestBody, body_of
 from dashboard.errors import Rejection
 from dashboard.json_responses import answer
+from dashboard.pushes import asking
 from dashboard.service.service import Service
 from dashboard.storage.checkpoint_storage import CheckpointStorage, Via
 from dashboard.storage.files import pieces
@@ -135,6 +136,17 @@ async def report_task(
     """Take a node's report on its work on a checkpoint of an attempt; it may be repeated."""
     await threads.run(service.checkpoint_tasks.reported, node_id, fence, task_id, report)
     return answer({"task_id": task_id})
+
+
+@router.get("/attempts/{fence}/checkpoint-tasks/{task_id}/push")
+async def push_details(
+    service: TheService, threads: CheckpointThreads, principal: ThePrincipal, node_id: TheNode, fence: int, task_id: int
+) -> Response:
+    """The secrets and the model card of a push that the node begins. Raises Rejection for a token of an attempt: the
+    secrets may be another person's than the run."""
+    if principal.attempt is not None:
+        raise Rejection(403, "Only the node's own token reads what a push needs, not that of an attempt.")
+    return answer(await threads.run(asking.details, service, node_id, fence, task_id))
 
 
 @router.get("/checkpoints/{checkpoint_id}/file")

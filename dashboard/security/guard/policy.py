@@ -124,6 +124,7 @@ RULES: dict[str, dict[str, AccessRule]] = {
     "/api/checkpoints/{checkpoint_id}/merge": {"POST": AccessRule(ACT, CHECKPOINT)},
     "/api/checkpoints/{checkpoint_id}/show": {"POST": AccessRule(ACT, CHECKPOINT)},
     "/api/checkpoints/{checkpoint_id}/diff": {"POST": AccessRule(ACT, CHECKPOINT)},
+    "/api/checkpoints/{checkpoint_id}/push": {"POST": AccessRule(ACT, CHECKPOINT)},
     "/api/runs/{run_id}/checkpoint-tasks": {"GET": AccessRule(SEE, RUN)},
     "/api/checkpoint-tasks/{task_id}": {"GET": AccessRule(SEE, CHECKPOINT_TASK)},
     "/api/checkpoint-tasks/{task_id}/cancel": {"POST": AccessRule(ACT, CHECKPOINT_TASK)},

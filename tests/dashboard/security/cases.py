@@ -114,6 +114,7 @@ CASES: dict[str, dict[str, Case]] = {
     "/api/checkpoints/{checkpoint_id}/merge": {"POST": Case({})},
     "/api/checkpoints/{checkpoint_id}/show": {"POST": Case()},
     "/api/checkpoints/{checkpoint_id}/diff": {"POST": Case({"other": "{checkpoint}"})},
+    "/api/checkpoints/{checkpoint_id}/push": {"POST": Case({"to": "hf:lab/digits", "as_saved": True})},
     "/api/runs/{run_id}/checkpoint-tasks": READ,
     "/api/checkpoint-tasks/{task_id}": READ,
     "/api/checkpoint-tasks/{task_id}/cancel": {"POST": Case()},

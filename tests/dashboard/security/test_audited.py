@@ -48,6 +48,7 @@ WRITES: dict[str, dict[str, AuditAction | str]] = {
     "/api/checkpoints/{checkpoint_id}/merge": {"POST": DID.CHECKPOINT_MERGE},
     "/api/checkpoints/{checkpoint_id}/show": {"POST": DID.CHECKPOINT_SHOW},
     "/api/checkpoints/{checkpoint_id}/diff": {"POST": DID.CHECKPOINT_DIFF},
+    "/api/checkpoints/{checkpoint_id}/push": {"POST": DID.CHECKPOINT_PUSH},
     "/api/checkpoint-tasks/{task_id}/cancel": {"POST": DID.CHECKPOINT_TASK_CANCELLED},
     "/api/checkpoints/{checkpoint_id}": {"DELETE": DID.CHECKPOINT_DELETED},
     "/api/checkpoints/{checkpoint_id}/pin": {"PUT": DID.CHECKPOINT_PINNED, "DELETE": DID.CHECKPOINT_UNPINNED},

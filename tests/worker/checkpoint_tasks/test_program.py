@@ -39,6 +39,12 @@ def test_progress_and_the_result_are_read_between_what_libraries_print(stage: Pa
     assert result == {"argv": ["show", str(stage / "task/source0")]} and progress == [(1, 4, "reads a")]
 
 
+def test_a_request_goes_to_its_standard_input(stage: Path) -> None:
+    (stage / "rankzero_tensors.py").write_text(HEAD + "say(result={'bytes': len(sys.stdin.buffer.read())})")
+    command = Command(sys.executable, [], dict(os.environ), request=b"x" * 1_000_000)
+    assert run_program(command, stage / "task", lambda *_: None, lambda: True) == {"bytes": 1_000_000}
+
+
 def test_it_runs_at_idle_priority_on_one_core_and_sees_no_gpu(stage: Path) -> None:
     code = """
 names = "OMP_NUM_THREADS", "CUDA_VISIBLE_DEVICES"

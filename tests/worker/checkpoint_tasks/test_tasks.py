@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import hashlib
 import io
+import json
 import shutil
+import sys
 import tarfile
 from collections.abc import Callable
 from pathlib import Path
@@ -13,14 +15,15 @@ from typing import Any
 import pytest
 
 from domain.assignments import ResumeFrom
-from domain.checkpoints.tasks import CheckpointTaskReport, DesiredCheckpointTask, TaskKind
+from domain.checkpoints.tasks import CheckpointTaskReport, DesiredCheckpointTask, PushDetails, TaskKind
 from domain.spec import RunSpec
 from tests.worker.node_under_test import RUN
 from tests.worker.virtual_node import VirtualNode
-from worker.checkpoint_tasks.program import Command, TaskFailed
+from worker.checkpoint_tasks.program import PUSHING, Command, TaskFailed
 from worker.session.answers import DesiredState
 
 WEIGHTS = b"weights of a training"
+TOKEN = "hf_a-token-of-somebody"
 
 
 class FakeProgram:
@@ -134,6 +137,32 @@ def test_what_is_only_read_is_not_sent(node: VirtualNode) -> None:
     ask(node, asked(node, kind=TaskKind.SHOW))
     assert end_of(node).result == {"tensors": []} and node.server.checkpoints == []
     assert program.commands[0].arguments[0] == "show" and len(program.commands[0].arguments) == 2
+
+
+def test_a_push_is_done_by_the_workers_own_python_with_secrets_by_standard_input_alone(node: VirtualNode) -> None:
+    node.server.push = PushDetails(secrets={"HF_TOKEN": TOKEN}, card={"text": "# digits"}, message="Add step 5")
+    left: list[str] = []
+
+    def act(folder: Path) -> dict[str, Any]:
+        left.extend(path.read_text(errors="replace") for path in folder.rglob("*") if path.is_file())
+        return {"url": "https://hub/lab/digits"}
+
+    program = FakeProgram(node, act)
+    ask(node, asked(node, name="merged/last.safetensors", kind=TaskKind.PUSH, target="hf:lab/digits"))
+    assert end_of(node).result == {"url": "https://hub/lab/digits"} and node.server.checkpoints == []
+    (command,) = program.commands
+    assert (command.python, command.module) == (sys.executable, PUSHING) and len(command.arguments) == 1
+    assert json.loads(command.request) == {
+        "name": "model.safetensors", "target": "hf:lab/digits", "is_private": True, "secrets": {"HF_TOKEN": TOKEN},
+        "card": {"text": "# digits"}, "message": "Add step 5",
+    }  # fmt: skip
+    assert not any(TOKEN in text for text in (*left, *command.arguments, *command.env.values())) and is_tidy(node)
+
+
+def test_a_push_whose_secret_is_gone_says_so(node: VirtualNode) -> None:
+    FakeProgram(node, lambda _: {})
+    ask(node, asked(node, kind=TaskKind.PUSH, target="hf:lab/digits"))
+    assert "The push was refused: The secret HF_TOKEN of ana was removed" in (end_of(node).message or "")
 
 
 def test_a_refusal_is_reported_as_the_program_words_it(node: VirtualNode) -> None:

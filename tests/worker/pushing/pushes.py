@@ -32,5 +32,5 @@ def printed(source: Path, target: str, secrets: dict[str, str], **more: Any) -> 
     """Push, and return all lines."""
     asked = {"name": "model.safetensors", "message": "Add step 7", "secrets": secrets} | more
     lines: list[str] = []
-    run(PushRequest.model_validate({"source": source, "target": target, **asked}), lines.append, VirtualTime())
+    run(source, PushRequest.model_validate({"target": target, **asked}), lines.append, VirtualTime())
     return [json.loads(line) for line in lines]

@@ -78,23 +78,23 @@ def test_a_cut_connection_costs_only_the_file_that_was_under_way(hub: HubServer,
 @pytest.mark.real
 def test_a_killed_push_continues_with_the_file_that_was_under_way(hub: HubServer, tmp_path: Path) -> None:
     first, second = (hashlib.sha256(content).hexdigest() for content in WEIGHTS.values())
-    request = {"source": str(checkpoint(tmp_path)), "name": "", "target": TARGET, "secrets": SECRETS, "message": "Add"}
+    source, request = checkpoint(tmp_path), {"name": "", "target": TARGET, "secrets": SECRETS, "message": "Add"}
     hub.hold = second
-    with start(request) as program:
+    with start(source, request) as program:
         assert hub.held.wait(120)
         program.kill()
     hub.hold = ""
     hub.go_on.set()
     assert first in hub.objects and hub.repositories["lab/digits"].files == {}
-    with start(request) as program:
+    with start(source, request) as program:
         output, _ = program.communicate()
     assert json.loads(output.splitlines()[-1])["result"]["sent_bytes"] == len(WEIGHTS[max(WEIGHTS)])
     assert hub.received[first] == len(WEIGHTS[min(WEIGHTS)])
     assert hub.repositories["lab/digits"].files == WEIGHTS | SMALL
 
 
-def start(request: dict[str, Any]) -> subprocess.Popen[bytes]:
-    argv = [sys.executable, "-P", "-m", "worker.pushing"]
+def start(source: Path, request: dict[str, Any]) -> subprocess.Popen[bytes]:
+    argv = [sys.executable, "-P", "-m", "worker.pushing", str(source)]
     program = subprocess.Popen(argv, stdin=subprocess.PIPE, stdout=subprocess.PIPE)
     assert program.stdin is not None
     program.stdin.write(json.dumps(request).encode())

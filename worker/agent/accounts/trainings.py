@@ -11,7 +11,7 @@ from dataclasses import replace
 from functools import partial
 
 from domain.assignments import Assignment, DesiredCheck, Resend
-from domain.checkpoints.tasks import CheckpointTaskReport, DesiredCheckpointTask
+from domain.checkpoints.tasks import CheckpointTaskReport, DesiredCheckpointTask, TaskKind
 from domain.clock import SYSTEM_CLOCK, Clock
 from domain.messages import HeldAttempt, Reason, TaskReport
 from worker.agent.accounts.agents import AgentProcess, wait_for
@@ -221,7 +221,11 @@ class AccountTrainings:
         return self._run_as.of(check.by) or OWN
 
     def _account_of_task(self, task: DesiredCheckpointTask) -> str:
-        """The account of the run that a checkpoint is of, whose Python reads it. Raises NoAccount."""
+        """The account of the run that a checkpoint is of, whose Python reads it. Raises NoAccount.
+
+        A push is the worker's own: its secrets may be another person's than the run."""
+        if task.kind is TaskKind.PUSH:
+            return OWN
         if (name := self._record.account_of(_label(task))) is not None:
             return name
         folder = self._node.data_dir / f"runs/{task.run_id}/attempts/{task.attempt}/node{task.node_rank}"

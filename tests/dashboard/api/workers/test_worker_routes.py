@@ -54,6 +54,7 @@ ROUTES: dict[tuple[str, str], Route] = {
     ("POST", "/api/worker/checkpoints/{checkpoint_id}/complete"): Route("delivery", {}),
     ("POST", "/api/worker/checkpoints/{checkpoint_id}/resent"): Route("delivery", {}),
     ("POST", "/api/worker/attempts/{fence}/checkpoint-tasks/{task_id}"): Route("delivery", {"state": "running"}),
+    ("GET", "/api/worker/attempts/{fence}/checkpoint-tasks/{task_id}/push"): Route("node"),
     ("GET", "/api/worker/checkpoints/{checkpoint_id}/file"): Route("live"),
     ("GET", "/api/worker/snapshots/{sha256}"): Route("live"),
     ("POST", f"{TASK}/wheels/wanted"): Route("live", {"wheels": []}),
