@@ -56,6 +56,8 @@ class FakeDashboard:
         self.not_passed: list[str] = []
         """What a preview says of values that do not arrive."""
         self.ranges: list[str | None] = []
+        self.tasks: list[dict[str, Any]] = []
+        """A node's work on a checkpoint, at each time that it is asked for or about."""
 
     def app(self) -> Starlette:
         """The routes."""
@@ -104,6 +106,8 @@ class FakeDashboard:
             command = {"node_rank": 0, "argv": ["torchrun", "a b.py"], "env": {"OMP_NUM_THREADS": "1"}}
             about = {"lr": 0.0008, "global_batch_size": 256, "world_size": 8, "commands": [command]}
             return about | {"warnings": ["The run needs 4 nodes; 1 is known."], "not_passed": self.not_passed}, 200
+        if path.endswith("/push") or path.startswith("checkpoint-tasks/"):
+            return self.tasks.pop(0), 200
         if path == "nodes":
             device = {"id": "cpu:0", "kind": "cpu", "name": "CPU slot", "run_id": run["id"], "attempt": 1}
             about = {

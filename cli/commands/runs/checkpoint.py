@@ -7,6 +7,7 @@ from typing import Annotated, Any
 import typer
 
 from cli.commands.runs import kept_checkpoints, tensors
+from cli.commands.runs.checkpoint_push import push
 from cli.commands.runs.checkpoints import choose
 from cli.commands.runs.tensors import Name
 from cli.server.checkpoint_tasks import FORMAT_HELP, Format, followed, merge, merged_checkpoint
@@ -19,7 +20,7 @@ checkpoint_app = typer.Typer(no_args_is_help=True, rich_markup_mode=None)
 
 @checkpoint_app.callback()
 def checkpoint() -> None:
-    """Merge, show, compare, pin, delete and restore single checkpoints."""
+    """Merge, show, compare, push, pin, delete and restore single checkpoints."""
 
 
 @checkpoint_app.command("merge")
@@ -49,6 +50,18 @@ def merge_checkpoint(
 for command in (
     tensors.show,
     tensors.diff,
+    kept_checkpoints.pin,
+    kept_checkpoints.unpin,
+    kept_checkpoints.delete,
+    kept_checkpoints.restore,
+):
+    checkpoint_app.command()(command)
+
+
+for command in (
+    tensors.show,
+    tensors.diff,
+    push,
     kept_checkpoints.pin,
     kept_checkpoints.unpin,
     kept_checkpoints.delete,

@@ -10,7 +10,7 @@ import streamlit as st
 from dashboard.service import service
 from dashboard.views.layout import actions, permissions, style
 from dashboard.views.layout.tables import Markup, download_link, show_list
-from dashboard.views.run import kept_checkpoints, merging, tensors
+from dashboard.views.run import kept_checkpoints, merging, push_form, tensors
 from dashboard.views.run.tabs import browser_zone
 from db.attempts import attempt_queries
 from db.checkpoints import checkpoint_queries
@@ -26,10 +26,10 @@ from domain.views import CheckpointView, RunView
 def checkpoints(run: RunView) -> None:
     """Show the checkpoints, newest first, each with its download."""
     saved = checkpoint_queries.checkpoints(service.current().store, run.id)
-    merges = service.current().checkpoint_tasks.of_run(run.id, TaskKind.MERGE) if saved else []
-    is_read = False
+    tasks, is_read = service.current().checkpoint_tasks, False
+    merges, pushes = (tasks.of_run(run.id, kind) if saved else [] for kind in (TaskKind.MERGE, TaskKind.PUSH))
     if saved:
-        is_read = _checkpoints(run, saved, merges)
+        is_read = _checkpoints(run, saved, merges, pushes)
     else:
         st.caption(
             "No checkpoint yet. Files that the training saves in its working directory appear here when they are "
@@ -39,7 +39,7 @@ def checkpoints(run: RunView) -> None:
     kept_checkpoints.show(run, saved)
     is_moving = not run.state.is_terminal and not all(checkpoint.complete for checkpoint in saved)
     is_moving = is_moving or any(checkpoint.is_asked_for_again for checkpoint in saved)
-    if is_moving or is_read or any(task.ended_at is None for task in merges):
+    if is_moving or is_read or any(task.ended_at is None for task in (*merges, *pushes)):
         style.refresh_within(MOVING_EVERY_S)
 
 
@@ -56,7 +56,12 @@ MOVING_EVERY_S = 3
 """While bytes of a checkpoint arrive, or a node works on one."""
 
 
-def _checkpoints(run: RunView, saved: Sequence[CheckpointView], merges: Sequence[CheckpointTaskView]) -> bool:
+def _checkpoints(
+    run: RunView,
+    saved: Sequence[CheckpointView],
+    merges: Sequence[CheckpointTaskView],
+    pushes: Sequence[CheckpointTaskView],
+) -> bool:
     """Show the list and what can be done with one; return whether a node reads tensors."""
     shown = saved if st.session_state.get("all_checkpoints") else saved[:MOST_SHOWN]
     ended = _ended_attempts(run.id) if not all(checkpoint.complete for checkpoint in shown) else set()
@@ -79,6 +84,7 @@ def _checkpoints(run: RunView, saved: Sequence[CheckpointView], merges: Sequence
     if complete:
         merging.merging(run, complete, merges)
         is_read = tensors.tensors(run, complete)
+        push_form.pushing(run, complete, pushes)
         with st.expander("Full SHA-256 sums, for `sha256sum --check`", key="sums"):
             sums = [f"{c.sha256}  {PurePosixPath(c.name).name}" for c in complete if c in shown]
             st.code("\n".join(sums), language=None)
