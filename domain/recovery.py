@@ -10,7 +10,7 @@ from typing import Any
 
 from pydantic import BaseModel, ConfigDict
 
-from domain.checkpoints.names import PartName, is_part, part_name, without_rank
+from domain.checkpoints.names import SAME_MOMENT_S, PartName, is_part, part_name, without_rank
 from domain.messages import Reason
 from domain.requests.errors import InvalidRequest
 from domain.spec import RunSpec
@@ -135,8 +135,6 @@ def is_left_behind(
 # The checkpoint that a run continues from: the newest, but no part of one, and none where its parts are not clear.
 # Of those that several ranks write at one moment, each its own, rank 0's.
 
-SAME_MOMENT_S = 5.0
-"""Seconds within which the ranks of one run write what belongs to one step."""
 MOST_NAMED = 4
 _RANK = re.compile(r"rank[_-]?(\d+)", re.IGNORECASE)
 _FOLDER = re.compile(r"(?P<word>[A-Za-z]*)[-_.=]?(?P<rank>\d+)$")

@@ -11,6 +11,8 @@ from pathlib import PurePosixPath
 ARCHIVE_SUFFIX = ".tar"
 FILE_SUFFIX = ".pth.tar"
 """Many scripts use this suffix for files of torch.save, which are not archives."""
+SAME_MOMENT_S = 5.0
+"""Seconds within which the ranks of one run write what belongs to one step."""
 Rank = tuple[int, ...]
 """A rank's number, or its place in a grid: `mp_rank_01_003` is (1, 3)."""
 

@@ -8,7 +8,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
-from domain.recovery import SAME_MOMENT_S
+from domain.checkpoints.names import SAME_MOMENT_S
 from domain.requests.errors import InvalidRequest
 from domain.series.goals import goal
 
