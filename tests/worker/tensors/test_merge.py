@@ -182,7 +182,7 @@ def test_a_piece_in_the_wrong_place_is_found(tmp_path: Path, monkeypatch: pytest
     def shifted(path: Path):
         source = opened(path)
         read = source.read
-        source.read = lambda name: read(name).roll(1, 0)
+        source.parts = lambda name: iter([read(name).roll(1, 0)])
         return source
 
     monkeypatch.setattr(merge, "open_source", shifted)

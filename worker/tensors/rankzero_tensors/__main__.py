@@ -6,6 +6,7 @@ The last is one of {"result": …}, {"refused": sentence} and {"failed": sentenc
 from __future__ import annotations
 
 import importlib
+import os
 import sys
 import warnings
 from typing import Any
@@ -20,6 +21,8 @@ COMMANDS = ("merge", "show", "diff")
 def main() -> None:
     """Run the command line's command."""
     warnings.simplefilter("ignore")
+    os.environ.setdefault("OMP_NUM_THREADS", "1")  # trainings run beside it
+    os.environ.setdefault("THP_MEM_ALLOC_ENABLE", "1")  # torch takes large pages, which cost fewer faults
     command, *arguments = sys.argv[1:] or ["--help"]
     if command not in COMMANDS:
         sys.exit(f"usage: rankzero_tensors {'|'.join(COMMANDS)} ARGS…")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ctypes
 import os
+from collections.abc import Iterator
 from io import FileIO
 from pathlib import Path
 
@@ -13,6 +14,10 @@ from .sources import Refused
 
 STRIP_BYTES = 16 * 1024 * 1024
 """Memory for the rows of a part that is not contiguous in the whole."""
+
+
+CACHED_BYTES = 1024 * 1024
+"""Fits into a core's cache, so that a sum costs no second way to the memory."""
 
 
 def bytes_of(tensor: torch.Tensor) -> memoryview:
@@ -45,6 +50,17 @@ def fill(file: FileIO, at: int, target: torch.Tensor) -> int:
     for part in torch.split(target, rows, dim):
         at = fill(file, at, part)
     return at
+
+
+def strips(path: Path, at: int, count: int) -> Iterator[torch.Tensor]:
+    """Read so many bytes from an offset through memory that is reused for the next. Raises Refused, OSError."""
+    memory = torch.empty(min(count, CACHED_BYTES), dtype=torch.uint8)
+    end = at + count
+    with open_file(path) as file:
+        while at < end:
+            strip = memory[: end - at]
+            at = _read_into(file, at, strip)
+            yield strip
 
 
 def _read_into(file: FileIO, at: int, tensor: torch.Tensor) -> int:

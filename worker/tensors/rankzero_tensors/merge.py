@@ -5,7 +5,6 @@ from __future__ import annotations
 import argparse
 import hashlib
 import json
-import os
 import shutil
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import Future
@@ -84,7 +83,7 @@ class Merge:
             document |= {"files": document["files"] + others, "notes": [*self.source.notes, *notes]}
             sums = {name: f"{crc:08x}" for name, crc in self._sums.items()}
             _write_json(part / DOCUMENT, {**document, "sums": sums})
-            _rename(part, target)
+            part.rename(target)
         return document
 
     def _tied(self) -> tuple[dict[str, str], list[str]]:
@@ -139,7 +138,7 @@ class Merge:
             for name, group in zip(_names(len(groups)), groups, strict=True)
         ]
         for file in files:
-            self._sums |= file.write(self.source.read, self._progress(tensors, "writing"))
+            self._sums |= file.write(self.source, self._progress(tensors, "writing"))
         return files
 
     def _progress(self, tensors: Mapping[str, TensorFacts], doing: str) -> Done:
@@ -195,18 +194,6 @@ def _temporary(target: Path) -> Iterator[Path]:
     except BaseException:
         shutil.rmtree(part, ignore_errors=True)
         raise
-
-
-def _rename(part: Path, target: Path) -> None:
-    """Put the folder in its place, with all names on the disk first."""
-    for folder in (part, part.parent):
-        descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
-        try:
-            os.fsync(descriptor)
-        finally:
-            os.close(descriptor)
-        if folder is part:
-            part.rename(target)
 
 
 def _write_json(path: Path, document: Mapping[str, Any]) -> None:

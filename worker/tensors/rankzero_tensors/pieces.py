@@ -11,7 +11,7 @@ from typing import Protocol
 import torch
 
 from .dtypes import torch_dtype
-from .memory import fill, open_file
+from .memory import fill, open_file, strips
 from .sources import Refused, Source, TensorFacts
 
 Place = tuple[slice, ...]
@@ -28,6 +28,13 @@ class Piece(Protocol):
     def sizes(self) -> tuple[int, ...]:
         """Its shape."""
 
+    @property
+    def path(self) -> Path:
+        """The file that holds it."""
+
+    def find(self) -> int | None:
+        """The offset of its bytes in the file, if they lie there in order. Raises OSError."""
+
     def fill(self, target: torch.Tensor) -> None:
         """Read it into its place in the whole. Raises Refused, OSError."""
 
@@ -43,6 +50,10 @@ class BytesPiece:
     at: int
     offsets: tuple[int, ...]
     sizes: tuple[int, ...]
+
+    def find(self) -> int:
+        """The offset of its bytes."""
+        return self.at
 
     def fill(self, target: torch.Tensor) -> None:
         """Read it into its place in the whole. Raises Refused, OSError."""
@@ -99,6 +110,17 @@ class PiecedSource(Source):
             piece.fill(whole[_place(piece.offsets, piece.sizes)])
         return whole
 
+    def parts(self, name: str) -> Iterator[torch.Tensor]:
+        """Read rows of pieces through a little memory, unless they are not saved as rows."""
+        facts, pieces = self.tensors[name], sorted(self._pieced[name].pieces, key=lambda piece: piece.offsets)
+        found = [piece.find() for piece in pieces if piece.sizes[1:] == facts.shape[1:]]
+        if len(found) < len(pieces) or None in found:
+            yield from super().parts(name)
+            return
+        item_bytes = torch_dtype(facts.dtype).itemsize
+        for piece, at in zip(pieces, found, strict=True):
+            yield from strips(piece.path, at or 0, math.prod(piece.sizes) * item_bytes)
+
     def samples(self, name: str) -> Iterator[tuple[Place, torch.Tensor]]:
         """Yield some pieces, or their first rows, read another way."""
         dtype = torch_dtype(self.tensors[name].dtype)
@@ -108,7 +130,7 @@ class PiecedSource(Source):
             yield _place(piece.offsets, part.shape), part
 
 
-SAMPLE_BYTES = 64 * 1024 * 1024
+SAMPLE_BYTES = 4 * 1024 * 1024
 """About the most bytes of a piece that are read again."""
 MOST_PIECES = 4
 """About as many pieces of a tensor are read again."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import zlib
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
@@ -11,7 +12,7 @@ import torch
 
 from .dtypes import facts_of, torch_dtype
 from .formats.safetensors_files import Entry, read_header
-from .memory import bytes_of
+from .memory import bytes_of, fill, open_file, strips
 from .sources import Failed, Source, TensorFacts
 
 SAMPLED_TENSORS = 16
@@ -51,7 +52,7 @@ def _require_sums(
     done: Callable[[str, int], None],
 ) -> None:
     for name, entry in entries.items():
-        if zlib.crc32(bytes_of(_read(entry))) != sums[name]:
+        if _crc_of(entry, tensors[name].nbytes) != sums[name]:
             raise Failed(f"{name} was not written as it was read: nothing was kept. {_ADVICE}")
         done(name, tensors[name].nbytes)
 
@@ -61,18 +62,33 @@ def _equal_samples(source: Source, entries: Mapping[str, Entry]) -> dict[str, in
     names = list(entries)[:: max(1, len(entries) // SAMPLED_TENSORS)]
     parts = size = 0
     for name in names:
-        whole = _read(entries[name])
         for place, part in source.samples(name):
-            if bytes_of(whole[place].contiguous()) != bytes_of(part.contiguous()):
+            if bytes_of(_part(entries[name], place).contiguous()) != bytes_of(part.contiguous()):
                 raise Failed(f"A part of {name} differs from the shards: nothing was kept. {_ADVICE}")
             parts, size = parts + 1, size + part.nbytes
     return {"tensors": len(names), "parts": parts, "bytes": size}
 
 
-def _read(entry: Entry) -> torch.Tensor:
-    whole = torch.empty(entry.piece.sizes, dtype=torch_dtype(entry.dtype))
-    entry.piece.fill(whole)
-    return whole
+def _crc_of(entry: Entry, count: int) -> int:
+    crc = 0
+    for strip in strips(entry.piece.path, entry.piece.at, count):
+        crc = zlib.crc32(bytes_of(strip), crc)
+    return crc
+
+
+def _part(entry: Entry, place: tuple[slice, ...]) -> torch.Tensor:
+    """Read a part of a merged tensor: the rows that have it, and of these what is asked for."""
+    dtype = torch_dtype(entry.dtype)
+    if not place:
+        rows = torch.empty((), dtype=dtype)
+        entry.piece.fill(rows)
+        return rows
+    first, *others = entry.piece.sizes
+    begin, end, _ = place[0].indices(first)
+    rows = torch.empty((end - begin, *others), dtype=dtype)
+    with open_file(entry.piece.path) as file:
+        fill(file, entry.piece.at + begin * math.prod(others) * dtype.itemsize, rows)
+    return rows[:, *place[1:]]
 
 
 _ADVICE = "Merge again; if it happens twice, check the node's disk and memory."

@@ -50,6 +50,16 @@ class Source(Protocol):
         """Read one whole tensor onto the CPU, contiguous. Raises Refused, OSError."""
         ...
 
+    def parts(self, name: str) -> Iterator[torch.Tensor]:
+        """Yield what holds a tensor's bytes in their order, each valid until the next. Raises as `read`, and Failed."""
+        whole, facts = self.read(name), self.tensors[name]
+        if (tuple(whole.shape), str(whole.dtype)) != (facts.shape, f"torch.{facts.dtype}"):
+            raise Failed(
+                f"{name} was read as {list(whole.shape)} of {whole.dtype}, but the checkpoint announces "
+                f"{list(facts.shape)} of {facts.dtype}: it changed meanwhile, or is damaged."
+            )
+        yield whole
+
     def samples(self, name: str) -> Iterator[tuple[tuple[slice, ...], torch.Tensor]]:
         """Yield parts of a tensor, read again, another way where there is one: each with its place in the whole."""
         whole = self.read(name)

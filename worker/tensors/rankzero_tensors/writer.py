@@ -6,16 +6,13 @@ A file is eight bytes of length, a JSON object of that many bytes, and the tenso
 from __future__ import annotations
 
 import json
-import os
 import zlib
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 
-import torch
-
 from .dtypes import CODES, torch_dtype
 from .memory import bytes_of, write_at
-from .sources import Failed, Refused, TensorFacts
+from .sources import Failed, Refused, Source, TensorFacts
 
 SHARD_BYTES = 5 * 1000**3
 """Most bytes of a shard, as in transformers; a larger tensor has one of its own."""
@@ -71,25 +68,31 @@ class SafetensorsWriter:
         padded = text.encode().ljust(-(-len(text) // ALIGNMENT) * ALIGNMENT)
         return len(padded).to_bytes(8, "little") + padded
 
-    def write(self, read: Callable[[str], torch.Tensor], done: Callable[[str, int], None]) -> dict[str, int]:
+    def write(self, source: Source, done: Callable[[str, int], None]) -> dict[str, int]:
         """Write every tensor as it is read; return the CRC-32 of each one's bytes. Raises Failed, Refused, OSError."""
-        sums = {}
         with self.path.open("r+b", buffering=0) as file:
-            for name in self.names:
-                tensor = _expected(name, read(name), self._tensors[name])
-                sums[name] = zlib.crc32(data := bytes_of(tensor))
-                write_at(file.fileno(), data, self._begin + self._places[name])
-                done(name, tensor.nbytes)
-        return sums
+            return {name: self._write_tensor(file.fileno(), name, source, done) for name in self.names}
+
+    def _write_tensor(self, descriptor: int, name: str, source: Source, done: Callable[[str, int], None]) -> int:
+        crc, begin = 0, self._begin + self._places[name]
+        at, end = begin, begin + self._tensors[name].nbytes
+        for part in source.parts(name):
+            data = bytes_of(part)
+            crc = zlib.crc32(data, crc)
+            write_at(descriptor, data, at)
+            at += len(data)
+            done(name, len(data))
+        if at != end:
+            raise Failed(f"{name} was read as {at - begin} bytes, but the checkpoint announces {end - begin}.")
+        return crc
 
     def finish(self, metadata: Mapping[str, str]) -> None:
-        """Replace the metadata by others of the same length, and put the file on the disk. Raises OSError."""
+        """Replace the metadata by others of the same length, which are known only now. Raises OSError."""
         header = self._header(metadata)
         if len(header) != self._begin:
             raise ValueError("metadata of another length")
         with self.path.open("r+b", buffering=0) as file:
             write_at(file.fileno(), header, 0)
-            os.fsync(file.fileno())
 
 
 def _places(names: Sequence[str], tensors: Mapping[str, TensorFacts]) -> dict[str, int]:
@@ -98,14 +101,3 @@ def _places(names: Sequence[str], tensors: Mapping[str, TensorFacts]) -> dict[st
         places[name] = at
         at += tensors[name].nbytes
     return places
-
-
-def _expected(name: str, tensor: torch.Tensor, facts: TensorFacts) -> torch.Tensor:
-    """Raises Failed if it is not the tensor that was announced."""
-    is_same = tensor.shape == facts.shape and tensor.dtype == torch_dtype(facts.dtype)
-    if not (is_same and tensor.is_contiguous() and tensor.device.type == "cpu"):
-        raise Failed(
-            f"{name} was read as {list(tensor.shape)} of {tensor.dtype}, but the checkpoint announces "
-            f"{list(facts.shape)} of {facts.dtype}: it changed meanwhile, or is damaged."
-        )
-    return tensor

@@ -1,4 +1,4 @@
-"""Reads `.metadata` of torch.distributed.checkpoint: a pickle, of which only the known plain classes are made."""
+"""Reads `.metadata` of torch.distributed.checkpoint: a pickle, of which only plain data is made."""
 
 from __future__ import annotations
 
@@ -12,38 +12,51 @@ import torch
 from ..sources import Refused
 
 MOST_BYTES = 1024**3
-_METADATA = "torch.distributed.checkpoint.metadata"
-_OF_TORCH_2_2 = "torch.distributed._shard.sharded_tensor.metadata"
-PLAIN = {
-    _METADATA: {
-        "Metadata",
-        "TensorStorageMetadata",
-        "BytesStorageMetadata",
-        "ChunkStorageMetadata",
-        "MetadataIndex",
-        "TensorProperties",
-        "StorageMeta",
-        "_MEM_FORMAT_ENCODING",
-    },
-    _OF_TORCH_2_2: {"TensorProperties", "MEM_FORMAT_ENCODING"},
-    "torch.distributed.checkpoint.filesystem": {"_StorageInfo"},
-    "torch.serialization": {"_get_layout"},
-    "torch": {"Size", *(name for name, value in vars(torch).items() if isinstance(value, torch.dtype))},
-    "collections": {"OrderedDict"},
-    "pathlib": {"Path", "PosixPath", "PurePosixPath"},
-    "pathlib._local": {"Path", "PosixPath", "PurePosixPath"},
+
+
+class _Plain:
+    """Stands for any class of torch.distributed.checkpoint: has the attributes that were saved, and does nothing."""
+
+    dtype: torch.dtype
+    offset: Any = None
+    """Of a MetadataIndex that is no tensor's."""
+
+    def __init__(self, *_: object) -> None:
+        pass
+
+    def __setstate__(self, state: Any) -> None:
+        if isinstance(state, tuple):  # of TensorProperties
+            self.dtype = state[0]
+        else:
+            self.__dict__.update(state)
+
+
+_DTYPES = {name: value for name, value in vars(torch).items() if isinstance(value, torch.dtype)}
+_PATHS = dict.fromkeys(("Path", "PosixPath", "PurePosixPath"), _Plain)
+_METADATA = ("Metadata", "TensorStorageMetadata", "BytesStorageMetadata", "ChunkStorageMetadata", "MetadataIndex")
+_PROPERTIES = ("TensorProperties", "StorageMeta", "_MEM_FORMAT_ENCODING", "MEM_FORMAT_ENCODING")
+PLAIN: dict[str, dict[str, Any]] = {
+    "torch.distributed.checkpoint.metadata": dict.fromkeys((*_METADATA, *_PROPERTIES), _Plain),
+    "torch.distributed._shard.sharded_tensor.metadata": dict.fromkeys(_PROPERTIES, _Plain),
+    "torch.distributed.checkpoint.filesystem": {"_StorageInfo": _Plain},
+    "torch.serialization": {"_get_layout": str},
+    "torch": {"Size": tuple, **_DTYPES},
+    "collections": {"OrderedDict": dict},
+    "pathlib": _PATHS,
+    "pathlib._local": _PATHS,
 }
-"""Module -> what may be made of it: data without behaviour."""
+"""Module -> its names -> what is made instead, so that nothing of torch is called or even imported."""
 
 
 class _PlainUnpickler(pickle.Unpickler):
     def find_class(self, module: str, name: str) -> Any:
-        if name not in PLAIN.get(module, ()):
+        try:
+            return PLAIN[module][name]
+        except KeyError:
             raise Refused(
                 f"Its .metadata holds {module}.{name}, which is none of the plain classes of "
                 "torch.distributed.checkpoint: it is not read."
-            )
-        return super().find_class(module, name)
+            ) from None
 
 
 def read_metadata(path: Path) -> Any:

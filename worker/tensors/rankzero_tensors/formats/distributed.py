@@ -12,7 +12,7 @@ from typing import Any
 import torch
 
 from ..dtypes import facts_of
-from ..memory import fill, open_file
+from ..memory import open_file
 from ..model_part import USUAL_NAMES, Keys, is_other, model_part
 from ..names import listed, plain_names, renaming_notes
 from ..pieces import SAMPLE_BYTES, BytesPiece, PiecedSource, PiecedTensor
@@ -91,22 +91,22 @@ class SavedPiece:
         """Its shape."""
         return self.facts.shape
 
+    def find(self) -> int | None:
+        """The offset of its bytes; None if it is not saved plainly."""
+        with open_file(self.path) as file:
+            return find_bytes(file, self.begin, self.length, self.facts)
+
     def fill(self, target: torch.Tensor) -> None:
         """Read its bytes into their place, or have torch load it if it is not saved plainly."""
-        with open_file(self.path) as file:
-            at = find_bytes(file, self.begin, self.length, self.facts)
-            if at is not None:
-                fill(file, at, target)
-                return
-        target.copy_(self._loaded())
+        if (at := self.find()) is not None:
+            BytesPiece(self.path, at, self.offsets, self.sizes).fill(target)
+        else:
+            target.copy_(self._loaded())
 
     def sample(self, dtype: torch.dtype) -> torch.Tensor:
         """Have torch load it, or Python read the first rows of a large one."""
-        if self.length > SAMPLE_BYTES:
-            with open_file(self.path) as file:
-                at = find_bytes(file, self.begin, self.length, self.facts)
-            if at is not None:
-                return BytesPiece(self.path, at, self.offsets, self.sizes).sample(dtype)
+        if self.length > SAMPLE_BYTES and (at := self.find()) is not None:
+            return BytesPiece(self.path, at, self.offsets, self.sizes).sample(dtype)
         return self._loaded().contiguous()
 
     def _loaded(self) -> torch.Tensor:
