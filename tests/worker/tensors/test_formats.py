@@ -238,6 +238,15 @@ def test_shards_that_are_not_all_there_are_refused(tmp_path: Path) -> None:
         open_source(tmp_path)
 
 
+def test_a_ranks_shard_without_those_before_it_is_refused(tmp_path: Path) -> None:
+    save_file(model(), tmp_path / "shard-00001-model-00001-of-00001.safetensors")
+    require_equal(read_all(tmp_path), model())
+    assert "no index" in open_source(tmp_path).notes[0]
+    save_file({"w": torch.ones(1)}, tmp_path / "shard-00003-model-00001-of-00001.safetensors")
+    with pytest.raises(Refused, match="2 of 3 shards are there"):
+        open_source(tmp_path)
+
+
 def test_a_cut_file_of_safetensors_is_refused(tmp_path: Path) -> None:
     save_file(model(), tmp_path / "m.safetensors")
     os.truncate(tmp_path / "m.safetensors", (tmp_path / "m.safetensors").stat().st_size - 1)

@@ -16,6 +16,7 @@ from ..sources import Refused, Source
 from .indexes import indexed_files
 
 SUFFIX = ".safetensors"
+NO_INDEX = "The ranks' shards have no index: the files do not say how many ranks there were."
 LONGEST_HEADER_BYTES = 100_000_000
 """Limit of the format."""
 PLACES_OF_SHARDS = "DCP_SHARDING_INFO"
@@ -42,7 +43,10 @@ def open(path: Path) -> Source:
     for entry in entries:
         pieces.setdefault(plain[entry.name], []).append(entry)
     pieced = {name: _pieced(name, found) for name, found in pieces.items()}
-    return PiecedSource("safetensors", [*([index.path] if index else []), *files], pieced, renaming_notes(plain))
+    notes = [NO_INDEX] if any(_OF_RANK.fullmatch(file.name) for file in files) and not index else []
+    return PiecedSource(
+        "safetensors", [*([index.path] if index else []), *files], pieced, [*notes, *renaming_notes(plain)]
+    )
 
 
 @dataclass(frozen=True)
@@ -103,7 +107,8 @@ def _pieced(name: str, entries: Sequence[Entry]) -> PiecedTensor:
 USUAL_FILES = tuple(
     f"{stem}{SUFFIX}" for stem in ("model", "pytorch_model", "diffusion_pytorch_model", "adapter_model")
 )
-_SHARD = re.compile(r"(?:shard-\d+-)?.*-\d+-of-(\d+)\.safetensors")
+_SHARD = re.compile(r".*-\d+-of-(?P<count>\d+)\.safetensors")
+_OF_RANK = re.compile(r"shard-(?P<rank>\d+)-.*\.safetensors")
 
 
 def _files(folder: Path) -> list[Path]:
@@ -112,9 +117,12 @@ def _files(folder: Path) -> list[Path]:
         return list(index.files)
     names = sorted(path.name for path in folder.glob(f"*{SUFFIX}") if path.is_file())
     usual = [name for name in USUAL_FILES if name in names]
-    shards = {name: int(match[1]) for name in names if (match := _SHARD.fullmatch(name))}
-    if usual or len(names) == 1:
-        return [folder / (usual or names)[0]]
-    if shards and not any(name.startswith("shard-") for name in shards) and len(shards) != max(shards.values()):
-        raise Refused(f"{len(shards)} of {max(shards.values())} shards are there: the others are missing.")
-    return [folder / name for name in shards]
+    if usual:
+        return [folder / usual[0]]
+    of_ranks = {name: int(match["rank"]) for name in names if (match := _OF_RANK.fullmatch(name))}
+    shards = {name: int(match["count"]) for name in names if (match := _SHARD.fullmatch(name)) and not of_ranks}
+    there = len(shards or set(of_ranks.values()))
+    expected = max((shards or of_ranks).values(), default=0)
+    if there != expected:
+        raise Refused(f"{there} of {expected} shards are there: the others are missing.")
+    return [folder / name for name in of_ranks or shards or (names if len(names) == 1 else ())]
