@@ -49,6 +49,7 @@ def test_deepspeed_reads_the_same(tmp_path: Path, world_size: int):
         assert tensors["count"].dtype == torch.int64, name
         assert tensors.keys() - expected.keys() == (FROZEN if name.startswith("zero1") else set()), name
         assert_equal({key: tensors[key].to(value.dtype) for key, value in expected.items()}, expected, name)
+    assert_equal(read(saves / "zero2-aligned", "DeepSpeed ZeRO 2"), torch.load(saves / "zero2-aligned.pt"), "aligned")
 
 
 @WORLD_SIZES

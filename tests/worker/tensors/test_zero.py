@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import os
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -73,6 +76,31 @@ def test_merged_weights_are_proven(tmp_path: Path):
     assert document["proof"]["sums"]["equal"] == len(TRAINED | frozen)
     assert document["proof"]["samples"]["parts"] > len(TRAINED | frozen)
     assert len(document["sources"]) == 8
+
+
+LIMITED = """
+import re, resource, sys
+from pathlib import Path
+from rankzero_tensors import merge
+from rankzero_tensors.reports import Report
+
+kilobytes = int(re.search(r"VmData:\\s+(\\d+)", Path("/proc/self/status").read_text())[1])
+resource.setrlimit(resource.RLIMIT_DATA, (kilobytes * 1024 + int(sys.argv[3]),) * 2)
+merge.run(sys.argv[1:3], Report())
+"""
+"""Merges with so many bytes of memory beside what the imports took; mapped files are not counted."""
+
+
+@pytest.mark.real
+@pytest.mark.parametrize("stage", [2, 3])
+def test_memory_is_bounded_by_the_largest_tensor(tmp_path: Path, stage: int):
+    mib = 1024 * 1024
+    groups = [{f"layer.{layer}.weight": torch.full((2 * mib,), float(layer)) for layer in range(20)}]
+    ZeroSave(groups, stage, 2).write(tmp_path / "save")
+    arguments = [str(tmp_path / "save"), str(tmp_path / "merged"), str(96 * mib)]
+    env = os.environ | {"PYTHONPATH": str(Path(__file__).parents[3] / "worker/tensors"), "OMP_NUM_THREADS": "1"}
+    subprocess.run([sys.executable, "-P", "-c", LIMITED, *arguments], env=env, check=True)
+    require_equal(tensors_of(tmp_path / "merged"), dict(groups[0]))
 
 
 # -- folders -----------------------------------------------------------------------------------

@@ -45,10 +45,15 @@ def main():
             torch.save(get_fp32_state_dict_from_zero_checkpoint(folder / name), folder / f"{name}.pt")
         torch.distributed.barrier()
         engine.destroy()
+    engine = trained(2, "fp32", parameter_alignment=True)
+    engine.save_checkpoint(folder / "zero2-aligned")
+    if torch.distributed.get_rank() == 0:  # DeepSpeed 0.19.8 reads its own paddings as weights
+        torch.save(engine.module.state_dict(), folder / "zero2-aligned.pt")
+    torch.distributed.barrier()
     torch.distributed.destroy_process_group()
 
 
-def trained(stage, precision):
+def trained(stage, precision, **options):
     """Return the engine after three steps."""
     torch.manual_seed(0)
     model = Model()
@@ -58,7 +63,7 @@ def trained(stage, precision):
     ]
     config = {
         "train_micro_batch_size_per_gpu": 4,
-        "zero_optimization": {"stage": stage, "stage3_param_persistence_threshold": 0},
+        "zero_optimization": {"stage": stage, "stage3_param_persistence_threshold": 0, **options},
         "bf16": {"enabled": precision == "bf16"},
         "zero_allow_untested_optimizer": True,
     }
