@@ -71,5 +71,5 @@ def _proofs(merged: dict[int, CheckpointView], tasks: Sequence[CheckpointTaskVie
         for task in tasks[:MOST_PROOFS]:
             checkpoint = merged[task.merged_id or 0]
             result = service.current().checkpoint_tasks.task(task.id).result or {}
-            st.markdown(as_text(f"{checkpoint.name}: {proof_words(result)}"))
-            st.json(result.get("proof", {}), expanded=False)
+            st.markdown(f"**{as_text(checkpoint.name)}** {as_text(proof_words(result))}")
+            st.caption(as_text(" ".join(map(str, result.get("notes", ())))))

@@ -12,6 +12,7 @@ from tests.dashboard.pages import Pages, button, texts
 from tests.dashboard.views.run.checkpoint_pages import RUN, pages, report, store
 
 __all__ = ["pages"]
+PROOF = {"tensors": 2, "sums": {"method": "crc32", "equal": 2}, "samples": {"tensors": 2, "parts": 2, "bytes": 1024}}
 
 
 def opened(pages: Pages) -> AppTest:
@@ -66,11 +67,11 @@ def test_what_was_merged_names_its_source_and_shows_its_proof(pages: Pages) -> N
     store(pages, "work/step_1.pt", b"weights", "module.")
     task = pages.service.checkpoint_tasks.merge(1, "safetensors")
     store(pages, "merged/step_1.safetensors", b"merged", task_id=task.id)
-    report(pages, task, "succeeded", result={"tensors": 2, "bytes": 2048, "proof": {"sampled": 2}}, merged_id=2)
+    report(pages, task, "succeeded", result={"tensors": 2, "bytes": 2048, "proof": PROOF}, merged_id=2)
     page = opened(pages)
     said = texts(page).replace("\\", "")
     assert ":gray-badge[merged from step_1.pt]" in said and said.count("badge[latest]") == 1
-    assert "merged/step_1.safetensors: 2 tensors, 2 KiB, each equal to its shards" in said
+    assert "**merged/step_1.safetensors** 2 tensors, 2 KiB; 2 checksums agree with the shards, 1 KiB read" in said
     assert page.selectbox(key="merge_of").options == ["work/step_1.pt · latest · DDP prefix"]
 
 
