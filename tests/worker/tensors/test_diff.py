@@ -5,11 +5,13 @@ from __future__ import annotations
 import json
 import math
 from collections.abc import Mapping
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
 import torch
+from safetensors.torch import save_file
 
 from tests.worker.tensors.opened_tensors import OpenedTensors, Progress
 from worker.tensors.rankzero_tensors import diff as diff_program
@@ -109,6 +111,15 @@ def test_other_shapes_and_dtypes_and_lone_tensors_are_listed() -> None:
     different = {row["name"]: (row["a"]["shape"], row["b"]["dtype"]) for row in document["different"]}
     assert different == {"shape": ([2], "float32"), "dtype": ([2], "float16")}
     assert [row["name"] for row in document["tensors"]] == ["dtype", "same"]
+
+
+def test_files_of_two_formats_are_compared_by_plain_names(tmp_path: Path) -> None:
+    torch.save({"module.w": torch.ones(2)}, tmp_path / "a.pt")
+    save_file({"w": torch.full((2,), 1.5)}, tmp_path / "b.safetensors")
+    document = diff_program.run([str(tmp_path / "a.pt"), str(tmp_path / "b.safetensors")], Progress())
+    assert document["formats"] == ["torch", "safetensors"]
+    assert [(row["name"], row["relative"]) for row in document["tensors"]] == [("w", 0.5)]
+    assert document["notes"][0].startswith("A: ")
 
 
 def test_nothing_in_common_is_an_answer_too() -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import math
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -117,6 +118,13 @@ def test_a_document_of_bounded_size_keeps_the_broken_tensors(monkeypatch: pytest
     assert names == [*(f"layers.{number}.weight" for number in range(len(names) - 1)), "layers.40.weight"]
     assert len(json.dumps(document["tensors"])) <= 1000 and document["left_out"] == 50 - len(names)
     assert document["totals"]["tensors"] == 50
+
+
+def test_a_saved_file_is_shown_by_its_plain_names(tmp_path: Path) -> None:
+    torch.save({"model": {"module.w": torch.ones(2, 3)}, "step": 7}, tmp_path / "last.pt")
+    document = show_program.run([str(tmp_path / "last.pt")], Progress())
+    assert [(row["name"], row["shape"], row["mean"]) for row in document["tensors"]] == [("w", [2, 3], 1.0)]
+    assert document["format"] == "torch" and document["notes"]
 
 
 def test_names_are_text_that_every_encoder_takes() -> None:
