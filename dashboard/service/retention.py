@@ -44,7 +44,7 @@ class Retention:
         return view, retention.plan(self._store, run_id, self._clock(), retention_rules.stored(view))
 
     def of_project(self, project: str) -> RuleView:
-        """The rule of a project. Raises Denied."""
+        """The rule of a project; a hidden one has none."""
         return retention_rules.of_project(self._store, project)
 
     def plan_for_run(self, run_id: str, text: str | None) -> RunPlan:

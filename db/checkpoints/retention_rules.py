@@ -7,7 +7,6 @@ from sqlalchemy.orm import Session
 
 from db import acting
 from db.engine import Store
-from db.exceptions import NoSuchProject
 from db.lookups import add_history
 from db.models import Attempt, Checkpoint, RetentionRule, Run
 from db.people import audit
@@ -28,11 +27,9 @@ def of_run(store: Store, run_id: str) -> RuleView:
 
 
 def of_project(store: Store, project: str) -> RuleView:
-    """The rule of a project. Raises NoSuchProject where it is hidden."""
-    if not acting.rights().sees(project):
-        raise NoSuchProject(f"There is no project {project!r}.")
+    """The rule of a project; of one that is hidden, what is true of one that does not exist: it has none."""
     with store.read() as session:
-        return _view(_row(session, project=project), "project")
+        return _view(_row(session, project=project) if acting.rights().sees(project) else None, "project")
 
 
 def of_project_of(store: Store, run_id: str) -> RuleView:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 from sqlalchemy import select
 
+from db import acting
 from db.checkpoints import (
     checkpoint_queries,
     checkpoint_reports,
@@ -15,6 +16,8 @@ from db.checkpoints import (
 from db.exceptions import NoSuchRun, WrongState
 from db.models import Attempt, AuditEntry, Checkpoint, CheckpointTask
 from db.runs import deletion, run_queries, run_requests, shared_links
+from domain.people.rights import Denied, Rights
+from domain.people.roles import Role
 from domain.requests.errors import InvalidRequest
 from tests.db.attempts.offers import offer, store_checkpoint
 from tests.db.statements import statements
@@ -308,3 +311,22 @@ def test_the_attempts_that_started_from_an_erased_checkpoint_still_name_it(clust
     with cluster.store.read() as session:
         origins = session.scalars(select(Attempt.resume_checkpoint_id).order_by(Attempt.number)).all()
     assert origins[1] == ids[20]
+
+
+def test_the_rule_of_a_hidden_project_is_as_absent_as_the_project(cluster):
+    retention_rules.set_for_project(cluster.store, "secret", "last 1", cluster.now)
+    stranger = Rights("mia", everywhere=Role.MEMBER, private=frozenset({"secret"}))
+    with acting.acting(stranger):
+        hidden = retention_rules.of_project(cluster.store, "secret")
+        assert hidden == retention_rules.of_project(cluster.store, "no such project")
+        with pytest.raises(Denied):
+            retention_rules.set_for_project(cluster.store, "secret", None, cluster.now)
+
+
+def test_a_member_empties_no_bin_but_an_admin_that_of_their_projects(cluster, trained):
+    _, _, ids = trained
+    deleted_checkpoints.delete(cluster.store, ids[10], cluster.now)
+    with acting.acting(Rights("mia", everywhere=Role.MEMBER)):
+        assert deleted_checkpoints.empty_bin(cluster.store, cluster.now).ids == []
+    with acting.acting(Rights("eva", in_projects={"default": Role.ADMIN})):
+        assert deleted_checkpoints.empty_bin(cluster.store, cluster.now).ids == [ids[10]]
