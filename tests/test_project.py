@@ -23,7 +23,7 @@ ROOT = Path(__file__).parents[1]
 PACKAGES = ("cli", "dashboard", "worker", "db", "domain")
 PRODUCT = sorted(path for package in PACKAGES for path in (ROOT / package).rglob("*.py"))
 BY_HAND = [path for path in PRODUCT if "versions" not in path.parts]  # migrations are written by Alembic
-EXTRAS = ("server", "worker", "torch", "postgres", "s3", "wandb")
+EXTRAS = ("server", "worker", "torch", "postgres", "s3", "hub", "wandb")
 PIN = re.compile(r"[A-Za-z0-9][\w.-]*==[\w.!]+")
 
 

@@ -10,7 +10,7 @@ import tempfile
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, BinaryIO
 
 import httpx2
 
@@ -81,9 +81,9 @@ class Hub:
         from huggingface_hub import CommitOperationAdd
 
         self._report.doing(f"reading {file.name}")
-        is_small = isinstance(file.content, bytes)
-        content = file.content if is_small else opened.enter_context(WatchedFile(file.content))
-        return CommitOperationAdd(file.name, content)
+        if isinstance(file.content, bytes):
+            return CommitOperationAdd(file.name, file.content)
+        return CommitOperationAdd(file.name, opened.enter_context(WatchedFile(file.content)))
 
     def _send(self, file: PushedFile, operation: CommitOperationAdd, done_bytes: int) -> None:
         """Send a large file, if the hub does not have these bytes; a small one goes with the commit."""
@@ -102,7 +102,7 @@ class Hub:
     def _check(self, files: list[PushedFile], revision: str) -> None:
         """Compare size and sum of all that the commit has. Raises Failed, Refused, Cut."""
         self._report.doing("checking")
-        there = {}
+        there: dict[str, Any] = {}
         for names in _in_tens([file.name for file in files]):
             with self._errors_in_words():
                 for entry in self._api.get_paths_info(self._repository, names, revision=revision):
@@ -144,6 +144,7 @@ class WatchedFile(io.BufferedReader):
         return piece
 
 
+PIECE_BYTES = 1024**2
 TIMEOUT_S = 120.0
 """For a connection, and between any two pieces of a request or its answer."""
 _WEIGHTS = re.compile(r"model(-\d{5}-of-\d{5})?\.safetensors(\.index\.json)?")
@@ -182,10 +183,18 @@ def _has_sum(entry: Any, file: PushedFile) -> bool:
     """Whether an entry of the hub has a file's bytes: a large one by its SHA-256, a small one by git's SHA-1."""
     with file.open() as stream:
         if entry.lfs is not None:
-            return bool(entry.lfs.sha256 == hashlib.file_digest(stream, "sha256").hexdigest())
+            return bool(entry.lfs.sha256 == _sha256(stream))
         content = stream.read()
     git = hashlib.sha1(b"blob %d\0" % len(content) + content, usedforsecurity=False)
     return bool(entry.blob_id == git.hexdigest())
+
+
+def _sha256(stream: BinaryIO) -> str:
+    """Return the SHA-256 of what is left in a stream, with flat memory."""
+    digest = hashlib.sha256()
+    while piece := stream.read(PIECE_BYTES):
+        digest.update(piece)
+    return digest.hexdigest()
 
 
 def _in_tens(names: list[str]) -> Iterator[list[str]]:

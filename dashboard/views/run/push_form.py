@@ -43,7 +43,8 @@ def _form(run: RunView, complete: Sequence[CheckpointView]) -> None:
     )  # fmt: skip
     secrets = _secrets(run, kind)
     is_public = kind == "hf" and st.checkbox("Public", key="push_public", help="Everybody can read it there.")
-    as_saved = chosen.merged_from is None and st.checkbox(
+    is_readable = chosen.merged_from is not None or chosen.name.endswith(".safetensors")
+    as_saved = not is_readable and st.checkbox(
         "As the training saved it", key="push_as_saved",
         help="Otherwise its merged form is pushed; a hub's readers load that one only.",
     )  # fmt: skip

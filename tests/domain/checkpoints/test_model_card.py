@@ -40,9 +40,10 @@ def test_a_card_says_what_was_trained_and_how() -> None:
     }  # fmt: skip
 
 
-def test_a_card_has_no_path_and_no_environment() -> None:
-    card = model_card(facts()).replace("\\", "")
-    assert not any(text in card for text in ("/home/me", "/opt/py", "API_KEY"))
+def test_a_card_has_no_path_no_variable_and_no_note() -> None:
+    run = replace(facts().run, note="the seed of the paper")
+    card = model_card(facts(run=run)).replace("\\", "")
+    assert not any(text in card for text in ("/home/me", "/opt/py", "API_KEY", "paper"))
 
 
 def test_a_merge_is_told_with_its_proof_and_its_files() -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import subprocess
 import sys
 import time
 from pathlib import Path
@@ -11,7 +12,7 @@ from typing import Any
 import pytest
 
 from worker.checkpoint_tasks import program
-from worker.checkpoint_tasks.program import Command, TaskFailed, end_leftovers, run_program
+from worker.checkpoint_tasks.program import PUSHING, Command, TaskFailed, end_leftovers, run_program
 
 pytestmark = pytest.mark.real
 HEAD = "import json, os, signal, subprocess, sys, time\nsay = lambda **what: print(json.dumps(what), flush=True)\n"
@@ -87,8 +88,6 @@ time.sleep(600)
 
 
 def test_what_a_killed_worker_left_at_work_is_ended(stage: Path) -> None:
-    import subprocess
-
     (stage / "rankzero_tensors.py").write_text(HEAD + "time.sleep(600)")
     argv = [sys.executable, "-P", "-m", "rankzero_tensors", "show", str(stage / "task/source0")]
     left = subprocess.Popen(argv, env=os.environ | {"PYTHONPATH": str(stage)})
@@ -99,6 +98,16 @@ def test_what_a_killed_worker_left_at_work_is_ended(stage: Path) -> None:
     assert left.poll() is None
     end_leftovers(stage / "task")
     assert left.wait(60) < 0
+
+
+def test_a_push_that_a_killed_worker_left_is_ended_too(stage: Path) -> None:
+    argv = [sys.executable, "-P", "-m", PUSHING, str(stage / "task/source0")]
+    with subprocess.Popen(argv, stdin=subprocess.PIPE) as left:  # waits for its request
+        deadline = time.monotonic() + 60
+        while PUSHING.encode() not in Path(f"/proc/{left.pid}/cmdline").read_bytes():
+            assert time.monotonic() < deadline
+        end_leftovers(stage / "task")
+        assert left.wait(60) < 0
 
 
 def _lives(pid: int) -> bool:

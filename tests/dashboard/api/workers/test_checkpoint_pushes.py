@@ -6,8 +6,11 @@ from typing import Any
 
 import pytest
 
+from db.people import accounts
 from domain.checkpoints.model_card import is_unedited
 from domain.checkpoints.tasks import DONE_HERE, CheckpointTaskReport, DesiredCheckpointTask, PushDetails, TaskKind
+from domain.people.roles import Role
+from tests.dashboard.persons import browser_of, person
 from tests.dashboard.running import FakeNode, Running
 from worker.session.failures import RequestRefused
 
@@ -116,6 +119,32 @@ def test_only_its_node_gets_the_secret_and_only_until_it_has_ended(dashboard, no
     node.client.report_checkpoint_task(task, CheckpointTaskReport(state="failed", message="It is so."))
     with pytest.raises(RequestRefused):
         details(node, task)
+
+
+def test_a_member_pushes_nothing_of_others(dashboard, node, saved) -> None:
+    set_secret(dashboard, project="default")
+    ben = browser_of(dashboard, person(dashboard.service, "ben", Role.MEMBER))
+    refused = ben.post(f"/api/checkpoints/{saved[1]}/push", json={"to": "hf:lab/digits"})
+    assert refused.status_code == 403
+
+
+def test_an_admin_pushes_with_the_projects_secret_while_they_may_act_there(dashboard, node, saved) -> None:
+    set_secret(dashboard, project="default")
+    ana = browser_of(dashboard, person(dashboard.service, "ana", default=Role.ADMIN))
+    assert ana.post(f"/api/checkpoints/{saved[1]}/push", json={"to": "hf:lab/digits"}).status_code == 202
+    task = desired(node)
+    assert details(node, task).secrets == {"HF_TOKEN": TOKEN}
+    with dashboard.service.store.write() as session:
+        accounts.set_membership(session, "ana", "default", Role.VIEWER)
+    with pytest.raises(RequestRefused, match="ana, who asked for this push, may no longer act on run"):
+        details(node, task)
+
+
+def test_nobodys_own_secret_serves_others(dashboard, node, saved) -> None:
+    set_secret(dashboard)
+    ana = browser_of(dashboard, person(dashboard.service, "ana", default=Role.ADMIN))
+    refused = ana.post(f"/api/checkpoints/{saved[1]}/push", json={"to": "hf:lab/digits"})
+    assert refused.status_code == 422 and "there is no secret HF_TOKEN, neither yours nor" in message(refused)
 
 
 def test_the_audit_log_has_who_pushed_what_where_and_which_secret_was_used(dashboard, node, saved) -> None:
