@@ -108,8 +108,8 @@ class Hub:
                 for entry in self._api.get_paths_info(self._repository, names, revision=revision):
                     there[entry.path] = entry
         for file in files:
-            entry = there.get(file.name)
-            if entry is None or getattr(entry, "size", None) != file.size_bytes or not _has_sum(entry, file):
+            arrived = there.get(file.name)
+            if arrived is None or getattr(arrived, "size", None) != file.size_bytes or not _has_sum(arrived, file):
                 raise Failed(f"{self._target}: {file.name} differs from what was sent; push again to send it anew.")
 
     @contextmanager
