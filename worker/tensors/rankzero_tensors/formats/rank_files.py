@@ -16,11 +16,11 @@ from typing import Any
 import torch
 from torch.distributed.tensor import DTensor, Replicate, Shard
 
-from .. import inert
 from ..mapped import Assembly, MappedSource, Sample, first_of, whole
 from ..model_part import Keys, is_other, model_part
 from ..names import listed, plain_names, renaming_notes
 from ..sources import Refused, Source
+from . import inert
 
 NAME = re.compile(r"(?P<stem>.*?)[-_.]?(?:world_size_(?P<world_size>\d+)_)?rank[-_]?(?P<rank>\d+)\.(?:pt|pth|bin|ckpt)")
 WEIGHTS = {".safetensors", ".pt", ".pth", ".bin", ".ckpt"}

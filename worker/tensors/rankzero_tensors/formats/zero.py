@@ -17,7 +17,7 @@ import torch
 from ..mapped import Assembly, MappedSource, flat, whole
 from ..names import plain_names, renaming_notes
 from ..sources import Refused, Source
-from ..zero_files import CONVERT, Save, folders_of_saves, load_save
+from .zero_files import CONVERT, Save, folders_of_saves, load_save
 
 Parts = Mapping[str, Sequence[torch.Tensor]]
 MIXED = f"the files are of different saves, or the optimizer's values lie elsewhere (NVMe). {CONVERT}"

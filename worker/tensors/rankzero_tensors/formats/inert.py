@@ -13,8 +13,8 @@ from typing import Any
 
 import torch
 
-from .formats.torch_files import load as load_plain
-from .sources import Refused
+from ..sources import Refused
+from .torch_files import load as load_plain
 
 KNOWN: Mapping[str, type] = {"deepspeed.runtime.zero.config.ZeroStageEnum": int}
 """Classes whose value is read -> what it is. All others only have the attributes that a file gives them."""

@@ -10,8 +10,8 @@ from typing import Any
 
 import torch
 
+from ..sources import Refused
 from . import inert
-from .sources import Refused
 
 STATES = re.compile(
     r"(?:(?:bf16_|fp16_)?zero_pp_rank_(?P<rank>\d+)_)?mp_rank_(?P<model_rank>\d+)_?(?P<kind>model|optim)_states\.pt"
