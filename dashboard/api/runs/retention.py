@@ -31,7 +31,7 @@ class RuleRequest(BaseModel):
 
 @router.get("/runs/{run_id}/retention")
 def rule_of_run(service: TheService, run_id: str) -> Response:
-    """The rule that holds for a run, whose it is (`of`), and each complete checkpoint with why it is kept."""
+    """The rule that holds for a run, where it was set (`of`), and each complete checkpoint with why it is kept."""
     view, plan = service.retention.of_run(run_id)
     return answer(document(view) | _planned(plan))
 
