@@ -67,7 +67,7 @@ def test_measurement_of_growth_runs_in_small() -> None:
 
 @pytest.mark.long
 def test_those_that_start_programs_and_fill_stores_run_in_small() -> None:
-    run_in_small("command_line", "many_runs")
+    run_in_small("command_line", "many_runs", "merging")
 
 
 @pytest.mark.long
