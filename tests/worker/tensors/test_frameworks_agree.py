@@ -41,15 +41,15 @@ def test_deepspeed_reads_the_same(tmp_path: Path, world_size: int):
     shutil.copytree(compiled_extensions(), extensions)
     env = {"TORCH_EXTENSIONS_DIR": str(extensions), "DS_ACCELERATOR": "cpu"}
     saves = train("zero_training.py", world_size, tmp_path / "saves", env)
-    for name in [f"zero{stage}-{precision}" for stage in (1, 2, 3) for precision in ("fp32", "bf16")]:
-        expected = torch.load(saves / f"{name}.pt")
+    assert len(list(saves.glob("*.pt"))) == 7
+    for path in sorted(saves.glob("*.pt")):
+        name, expected = path.stem, torch.load(path)
         tensors = read(saves / name, f"DeepSpeed ZeRO {name[4]}")
         low = torch.bfloat16 if name.endswith("bf16") else torch.float32
         assert {tensors[frozen].dtype for frozen in FROZEN} == {low}, name
         assert tensors["count"].dtype == torch.int64, name
         assert tensors.keys() - expected.keys() == (FROZEN if name.startswith("zero1") else set()), name
         assert_equal({key: tensors[key].to(value.dtype) for key, value in expected.items()}, expected, name)
-    assert_equal(read(saves / "zero2-aligned", "DeepSpeed ZeRO 2"), torch.load(saves / "zero2-aligned.pt"), "aligned")
 
 
 @WORLD_SIZES

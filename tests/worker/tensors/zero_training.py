@@ -11,7 +11,12 @@ import torch
 from deepspeed.utils.zero_to_fp32 import get_fp32_state_dict_from_zero_checkpoint
 from torch import nn
 
-CASES = [(stage, precision) for stage in (1, 2, 3) for precision in ("fp32", "bf16")]
+CASES = {
+    **{f"zero{stage}-fp32": (stage, False, {}) for stage in (1, 2, 3)},
+    **{f"zero{stage}-bf16": (stage, True, {}) for stage in (1, 2, 3)},
+    "zero2-aligned": (2, False, {"parameter_alignment": True}),
+}
+"""Name of the save -> stage, whether it trains in bf16, and further options: paddings between parameters."""
 
 
 class Model(nn.Module):
@@ -37,23 +42,17 @@ class Model(nn.Module):
 def main():
     folder = Path(sys.argv[1])
     deepspeed.init_distributed("gloo")
-    for stage, precision in CASES:
-        name = f"zero{stage}-{precision}"
-        engine = trained(stage, precision)
+    for name, case in CASES.items():
+        engine = trained(*case)
         engine.save_checkpoint(folder / name)
         if torch.distributed.get_rank() == 0:
             torch.save(get_fp32_state_dict_from_zero_checkpoint(folder / name), folder / f"{name}.pt")
         torch.distributed.barrier()
         engine.destroy()
-    engine = trained(2, "fp32", parameter_alignment=True)
-    engine.save_checkpoint(folder / "zero2-aligned")
-    if torch.distributed.get_rank() == 0:  # DeepSpeed 0.19.8 reads its own paddings as weights
-        torch.save(engine.module.state_dict(), folder / "zero2-aligned.pt")
-    torch.distributed.barrier()
     torch.distributed.destroy_process_group()
 
 
-def trained(stage, precision, **options):
+def trained(stage, is_bf16, options):
     """Return the engine after three steps."""
     torch.manual_seed(0)
     model = Model()
@@ -64,7 +63,7 @@ def trained(stage, precision, **options):
     config = {
         "train_micro_batch_size_per_gpu": 4,
         "zero_optimization": {"stage": stage, "stage3_param_persistence_threshold": 0, **options},
-        "bf16": {"enabled": precision == "bf16"},
+        "bf16": {"enabled": is_bf16},
         "zero_allow_untested_optimizer": True,
     }
     optimizer = torch.optim.AdamW(groups, lr=0.01)
