@@ -2,22 +2,17 @@
 
 from __future__ import annotations
 
-import os
 import shutil
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
 import torch
 from safetensors.torch import load_file
 
+from tests.examples.deepspeed_extensions import compiled_extensions
 from tests.examples.trained import EXAMPLES, Examples
 
 pytestmark = pytest.mark.long
-
-EXTENSIONS = Path(sys.prefix) / "torch_extensions"
-"""Compiled once for all tests; each takes a copy, because a build that is killed leaves a lock for ever."""
 
 
 def test_accelerate(examples: Examples, tmp_path: Path):
@@ -103,14 +98,3 @@ def test_deepspeed_zero_1(examples: Examples, tmp_path: Path):
         "zero_pp_rank_0_mp_rank_00_optim_states.pt",
         "zero_pp_rank_1_mp_rank_00_optim_states.pt",
     ]
-
-
-def compiled_extensions() -> Path:
-    """The one DeepSpeed compiles on a CPU; put in its place when it is whole."""
-    if not EXTENSIONS.exists():
-        fresh = EXTENSIONS.with_name(f"{EXTENSIONS.name}.{os.getpid()}")
-        env = os.environ | {"TORCH_EXTENSIONS_DIR": str(fresh), "DS_ACCELERATOR": "cpu"}
-        build = "from deepspeed.ops.op_builder.cpu import ShareMemCommBuilder as B; B().load()"
-        subprocess.run([sys.executable, "-c", build], env=env, check=True)
-        fresh.rename(EXTENSIONS)
-    return EXTENSIONS

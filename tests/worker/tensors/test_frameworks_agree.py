@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 import torch
 
-from tests.examples.test_frameworks import compiled_extensions
+from tests.examples.deepspeed_extensions import compiled_extensions
 from worker.tensors.rankzero_tensors.opening import open_source
 
 pytestmark = [pytest.mark.long, pytest.mark.training]
