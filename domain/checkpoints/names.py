@@ -15,6 +15,8 @@ SAME_MOMENT_S = 5.0
 """Seconds within which the ranks of one run write what belongs to one step."""
 Rank = tuple[int, ...]
 """A rank's number, or its place in a grid: `mp_rank_01_003` is (1, 3)."""
+SAME_MOMENT_S = 5.0
+"""Seconds within which the ranks of one run write what belongs to one step."""
 
 
 @dataclass(frozen=True)
