@@ -66,7 +66,7 @@ CASES: dict[str, dict[str, Case]] = {
     "/api/runs/{run_id}/logs/merged": READ,
     "/api/runs/{run_id}/logs/merged/search": {"GET": Case(query="q=says")},
     "/api/runs/{run_id}/checkpoints": READ,
-    "/api/runs/{run_id}/retention": {"GET": Case(), "PUT": Case({"rule": "last 2", "dry_run": True})},
+    "/api/runs/{run_id}/retention": {"GET": Case(), "PUT": Case({"rule": "keep all"})},
     "/api/runs/{run_id}/deleted-checkpoints": READ,
     "/api/runs/{run_id}/profiles": {"GET": Case(), "POST": Case({"steps": 1, "ranks": [0]})},
     "/api/runs/{run_id}/profiles/{profile_id}": READ,
@@ -196,7 +196,7 @@ CASES: dict[str, dict[str, Case]] = {
     },
     "/api/projects/{project:path}/retention": {
         "GET": Case(),
-        "PUT": Case({"rule": "last 2", "dry_run": True}, about="project"),
+        "PUT": Case({"rule": "keep all"}, about="project"),
     },
     "/api/projects/{project:path}/members": {"GET": Case(about="members")},
     "/api/me": {"GET": Case(), "PATCH": Case({"email": "new@lab.example"}, about="person")},

@@ -151,6 +151,7 @@ def test_what_succeeds_is_written_down(lab: Lab) -> None:
 
 UNCHANGED = {
     ("/api/runs/{run_id}/stop", "POST"), ("/api/snapshots/{sha256}/origin", "PUT"),
+    ("/api/checkpoints/{checkpoint_id}/restore", "POST"), ("/api/deleted-checkpoints", "DELETE"),
     ("/api/secrets/{name}", "DELETE"), ("/api/projects/{project:path}/privacy", "PUT"), ("/logout", "POST"),
     ("/api/sweeps/{study_id}/stop", "POST"), ("/api/scaling-studies/{study_id}/stop", "POST"),
 }  # fmt: skip
