@@ -80,7 +80,7 @@ def _with_patience(source: Path, request: PushRequest, report: Report, clock: Cl
         try:
             return push(source, request, report)
         except Cut as cut:
-            report.doing(f"{cut}: trying again in {duration(pause_s)}")
+            report.doing(f"tries again in {duration(pause_s)}: {cut}")
             clock.pause(pause_s)
     return push(source, request, report)
 
@@ -88,7 +88,7 @@ def _with_patience(source: Path, request: PushRequest, report: Report, clock: Cl
 def push(source: Path, request: PushRequest, report: Report) -> dict[str, Any]:
     """Push once and return the result. Raises Refused, Cut, Failed, OSError."""
     target = PushTarget.parse(request.target)
-    report.doing(f"connecting to {target}")
+    report.doing(f"connects to {target}")
     destination: Destination = DESTINATIONS[target.kind](target, request.secrets, report)
     notes = destination.open(request.is_private)
     files = checkpoint_files(source, request.name)

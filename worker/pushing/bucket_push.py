@@ -43,11 +43,11 @@ class Bucket:
         """Send what is not there yet, and check all of it. Raises Refused, Cut, Failed, OSError."""
         sums = {}
         for file in files:
-            self._report.doing(f"reading {file.name}")
+            self._report.doing(f"reads {file.name}")
             sums[file.name] = _sums(file)
         done_bytes = 0
         for file in files:
-            self._report.doing(f"sending {file.name}")
+            self._report.doing(f"sends {file.name}")
             if not self._is_there(file, sums[file.name]):
                 self._send(file, sums[file.name], done_bytes)
             done_bytes += file.size_bytes
@@ -111,7 +111,7 @@ class Bucket:
     def _check(self, files: list[PushedFile], sums: Mapping[str, Sums]) -> None:
         """Compare size and sum of all that is there now. Raises Failed."""
         for file in files:
-            self._report.doing(f"checking {file.name}")
+            self._report.doing(f"checks {file.name}")
             head = self._head(file)
             if head is None or int(head["ContentLength"]) != file.size_bytes or _differs(head, sums[file.name]):
                 raise Failed(f"{self._target}: {file.name} differs from what was sent; push again to send it anew.")

@@ -69,7 +69,7 @@ class Hub:
                 done_bytes += file.size_bytes
                 self._report.at(done_bytes)
             old = stale_weights(self._names, [file.name for file in files])
-            self._report.doing("committing")
+            self._report.doing("commits")
             removed = [CommitOperationDelete(name) for name in old]
             commit = self._api.create_commit(self._repository, [*watched, *removed], commit_message=message)
         self._check(files, commit.oid)
@@ -80,14 +80,14 @@ class Hub:
         """Open a file; return the operation that adds it, with its SHA-256."""
         from huggingface_hub import CommitOperationAdd
 
-        self._report.doing(f"reading {file.name}")
+        self._report.doing(f"reads {file.name}")
         if isinstance(file.content, bytes):
             return CommitOperationAdd(file.name, file.content)
         return CommitOperationAdd(file.name, opened.enter_context(WatchedFile(file.content)))
 
     def _send(self, file: PushedFile, operation: CommitOperationAdd, done_bytes: int) -> None:
         """Send a large file, if the hub does not have these bytes; a small one goes with the commit."""
-        self._report.doing(f"sending {file.name}")
+        self._report.doing(f"sends {file.name}")
         content = operation.path_or_fileobj
         if isinstance(content, WatchedFile):
             content.moved = lambda piece_bytes, position: self._moved(piece_bytes, done_bytes + position)
@@ -101,7 +101,7 @@ class Hub:
 
     def _check(self, files: list[PushedFile], revision: str) -> None:
         """Compare size and sum of all that the commit has. Raises Failed, Refused, Cut."""
-        self._report.doing("checking")
+        self._report.doing("checks what arrived")
         there: dict[str, Any] = {}
         for names in _in_tens([file.name for file in files]):
             with self._errors_in_words():

@@ -129,7 +129,7 @@ def test_a_hub_that_is_away_for_long_is_tried_again_and_then_named(tmp_path: Pat
     monkeypatch.setenv("HF_ENDPOINT", "http://127.0.0.1:9")
     lines = printed(checkpoint(tmp_path), TARGET, SECRETS)
     assert lines[-1]["failed"].startswith("hf:lab/digits cannot be reached (ConnectError).")
-    assert len([line for line in lines[:-1] if "trying again in" in line["progress"][2]]) == 7
+    assert len([line for line in lines[:-1] if "tries again in" in line["progress"][2]]) == 7
 
 
 def test_what_arrived_differently_is_no_success(hub: HubServer, tmp_path: Path, monkeypatch: Any) -> None:

@@ -16,7 +16,7 @@ ASKED = {"to": "hf:lab/digits", "public": False, "secrets": [], "as_saved": Fals
 
 
 def task(state: str, **more: Any) -> dict[str, Any]:
-    about = {"id": 3, "node": "gpu-3", "name": MERGED["name"], "doing": "sending", "done_bytes": 1, "total_bytes": 4}
+    about = {"id": 3, "node": "gpu-3", "name": MERGED["name"], "doing": "sends", "done_bytes": 1, "total_bytes": 4}
     return about | {"state": state, "message": None, "result": None} | more
 
 

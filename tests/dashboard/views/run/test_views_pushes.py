@@ -76,10 +76,10 @@ def test_a_push_is_asked_for_followed_and_ends_with_its_address(pages: Pages) ->
     (task,) = pushes(pages)
     assert (task.options["target"], task.options["visibility"]) == ("hf:lab/digits", "private")
     assert task.options["secrets"]["HF_TOKEN"]["name"] == "HF_TOKEN"
-    report(pages, task, "running", doing="sending model.safetensors", done_bytes=1, total_bytes=4)
+    report(pages, task, "running", doing="sends model.safetensors", done_bytes=1, total_bytes=4)
     (bar,) = page.run().get("progress")
     text = shown(bar.proto.text)
-    assert text == "Push of work/model.safetensors to hf:lab/digits: node gpu-1 sending model.safetensors: 1 of 4 B"
+    assert text == "Push of work/model.safetensors to hf:lab/digits: node gpu-1 sends model.safetensors: 1 of 4 B"
     result = {"url": "https://hub/lab/digits", "files": 2, "bytes": 2048, "sent_bytes": 9, "notes": ["It is *so*."]}
     report(pages, task, "succeeded", result=result)
     page.run()
