@@ -148,6 +148,8 @@ class Bucket:
 
 PART_BYTES = 16 * 1024**2
 MOST_PARTS = 10_000
+ATTEMPTS = 3
+"""Of a request, a second or two apart; then the whole push waits longer."""
 LONGEST_CARD_BYTES = 1024**2
 CONNECT_TIMEOUT_S, READ_TIMEOUT_S = 10.0, 60.0
 
@@ -207,7 +209,7 @@ def _connected(secrets: Mapping[str, str]) -> Any:
         signature_version="s3v4",
         connect_timeout=CONNECT_TIMEOUT_S,
         read_timeout=READ_TIMEOUT_S,
-        retries={"total_max_attempts": 3, "mode": "standard"},
+        retries={"total_max_attempts": ATTEMPTS, "mode": "standard"},
         request_checksum_calculation="when_required",  # other servers than Amazon's support no others
         response_checksum_validation="when_required",
     )

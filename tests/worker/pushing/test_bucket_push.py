@@ -11,7 +11,6 @@ import pytest
 from domain.model_card import CARD_NAME, _sealed
 from tests.s3_server import Bucket, S3Server, error
 from tests.worker.pushing.pushes import SMALL, WEIGHTS, checkpoint, printed, push
-from worker.pushing import __main__ as program
 from worker.pushing import bucket_push as pushing
 
 SECRETS = {"AWS_ACCESS_KEY_ID": "an-id-of-mine", "AWS_SECRET_ACCESS_KEY": "a-secret-of-mine"}
@@ -22,7 +21,7 @@ PART = 5 * 1024**2
 @pytest.fixture(autouse=True)
 def small_parts(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(pushing, "PART_BYTES", PART)
-    monkeypatch.setattr(program, "PAUSES_S", (5.0,))  # between them the client itself waits, in real time
+    monkeypatch.setattr(pushing, "ATTEMPTS", 1)  # the client waits in real time, the push in the test's own
 
 
 def parts_asked(bucket: Bucket) -> int:
@@ -68,7 +67,7 @@ def test_a_cut_push_continues_after_the_parts_that_arrived(bucket: Bucket, tmp_p
 def test_a_short_cut_is_waited_for(bucket: Bucket, tmp_path: Path) -> None:
     file = tmp_path / "x"
     file.write_bytes(b"1" * PART + b"2" * PART)
-    refuse_part(bucket.server, 2, times=5)
+    refuse_part(bucket.server, 2, times=2)
     lines = printed(file, f"s3://{bucket.name}", SECRETS)
     assert lines[-1]["result"]["sent_bytes"] == 2 * PART
     assert any("tries again in" in line["progress"][2] for line in lines[:-1])
