@@ -80,6 +80,15 @@ def test_rank_0_speaks_for_the_model_and_its_reduction_of_gradients(tmp_path, se
     }
 
 
+def test_rank_0_tells_the_first_samples_of_each_epoch(tmp_path, server):
+    epochs = [{"kind": "epoch", "step": step, "digests": {"16": 3, "256": step + 7}} for step in (0, 40)]
+    without = {"kind": "epoch", "step": 90, "digests": {}}
+    (tmp_path / "7.jsonl").write_text(line(step=99, events=[*epochs, without]))
+    (tmp_path / "8.jsonl").write_text(line(rank=1, pid=8, events=epochs))
+    done(stream(tmp_path, server).step())
+    assert server.points == {"data/first_256": [(0, 7.0, 100.0), (40, 47.0, 100.0)]}
+
+
 def test_a_torn_tail_is_read_again_and_a_line_that_is_no_record_is_passed_over(tmp_path, server):
     first, second = line(**FIGURES), line(step=20, t=101.0, **FIGURES)
     path = tmp_path / "7.jsonl"
