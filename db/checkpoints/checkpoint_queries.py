@@ -16,6 +16,7 @@ from db.engine import Store
 from db.metrics import points
 from db.metrics.series_names import VALIDATION_LOSS, main_loss
 from db.models import Attempt, Checkpoint, Run, Series
+from domain.checkpoints.contents import Contents
 from domain.checkpoints.names import is_part
 from domain.messages import SCRIPT_KINDS
 from domain.recovery import SavedFile, UnclearCheckpoint, choose_checkpoint
@@ -102,7 +103,7 @@ def _checkpoint_view(row: Checkpoint, attempt: int) -> CheckpointView:
         deleted_at=row.deleted_at,
         deleted_by=row.deleted_by,
         deleted_why=row.deleted_why,
-        holds=row.holds["kinds"] if row.holds else None,
+        holds=contents.kinds if (contents := Contents.of_stored(row.holds)) else None,
     )
 
 

@@ -59,8 +59,7 @@ def start_of(store: Store, fence: int) -> tuple[SavedState, Conditions, Conditio
 
 def _origin(session: Session, checkpoint: Checkpoint) -> tuple[SavedState, Conditions]:
     attempt = session.get_one(Attempt, checkpoint.fence)
-    contents = Contents.model_validate(checkpoint.holds) if checkpoint.holds else None
-    saved = SavedState(checkpoint.path, checkpoint.step, attempt.number, contents)
+    saved = SavedState(checkpoint.path, checkpoint.step, attempt.number, Contents.of_stored(checkpoint.holds))
     return saved, _conditions(session, attempt, checkpoint.node_rank)
 
 

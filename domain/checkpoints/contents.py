@@ -5,10 +5,11 @@ from __future__ import annotations
 import re
 from collections import defaultdict
 from collections.abc import Iterable, Mapping
+from contextlib import suppress
 from dataclasses import dataclass
-from typing import Any, Literal, get_args
+from typing import Annotated, Any, Literal, get_args
 
-from pydantic import BaseModel, ConfigDict
+from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from domain.checkpoints.names import part_name
 
@@ -25,8 +26,15 @@ class Contents(BaseModel):
     kinds: list[Kind]
     by_rank: list[Kind] = []
     """Those of which every rank has a file of its own."""
-    layout: str = "file"
+    layout: Annotated[str, Field(max_length=100)] = "file"
     """file, or the kind of a folder (`worker.checkpoints.folders.Kind`)."""
+
+    @classmethod
+    def of_stored(cls, value: Mapping[str, Any] | None) -> Contents | None:
+        """The contents as a store has them; None where there are none, or an imported archive had something else."""
+        with suppress(ValidationError):
+            return cls.model_validate(value) if value else None
+        return None
 
 
 @dataclass

@@ -35,6 +35,11 @@ def test_missing_kinds_have_consequences_and_only_fp16_needs_a_scaler(precision:
     assert "averages" in it.consequences["optimizer"] and it.possible
 
 
+def test_contents_of_an_imported_archive_may_be_anything() -> None:
+    assert Contents.of_stored({"kinds": ["model"]}) == Contents(kinds=["model"])
+    assert Contents.of_stored(None) is None and Contents.of_stored({"kinds": ["x"]}) is None
+
+
 def test_a_part_without_a_model_is_nothing_to_resume_from() -> None:
     it = plan(Contents(kinds=["optimizer"]))
     assert not it.possible and it.why is not None and "holds no model" in it.why
