@@ -88,11 +88,12 @@ class Restoration:
         return self._new_files / name.removeprefix(FILES) if name.startswith(FILES) else self._new_data / name
 
     def _require_room(self) -> None:
-        make_private_directory(self._data.parent)
-        free_bytes, needed_bytes = shutil.disk_usage(self._data.parent).free, self.manifest.size_bytes
+        place = self._new_data.parent
+        make_private_directory(place)
+        free_bytes, needed_bytes = shutil.disk_usage(place).free, self.manifest.size_bytes
         if needed_bytes > free_bytes:
             raise BackupUnusable(
-                f"{self._data.parent} has {formats.size(free_bytes)} free, and the backup needs "
+                f"{place} has {formats.size(free_bytes)} free, and the backup needs "
                 f"{formats.size(needed_bytes)}: free some space, or choose another --data."
             )
 

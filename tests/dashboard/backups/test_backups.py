@@ -213,6 +213,19 @@ def test_files_elsewhere_are_restored_there(server: BackedUp, tmp_path: Path) ->
     assert (tmp_path / "new/rankzero.db").exists()
 
 
+def test_a_disk_that_is_mounted_as_the_data_directory_gets_the_files_and_the_store_last(
+    server: BackedUp, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    taken, data = server.take(), tmp_path / "volume"
+    (data / "lost+found").mkdir(parents=True)
+    inode = data.stat().st_ino
+    monkeypatch.setattr(Path, "is_mount", lambda path: path == data)
+    restored = restore(taken.path, data)
+    assert restored.counts["checkpoints"] == 1 and data.stat().st_ino == inode
+    names = {path.name for path in data.iterdir()}
+    assert names == {"lost+found", "files", "join-token", "metrics-token", "rankzero.db", "token"}
+
+
 def test_two_backups_of_one_second_have_names_of_their_own(server: BackedUp) -> None:
     first = server.take()
     server.now -= 86400.0
