@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Annotated, Any
 
 import typer
@@ -47,18 +48,7 @@ def merge_checkpoint(
     say(f"`rankzero download {run} {merged['name']}` fetches it.")
 
 
-for command in (
-    tensors.show,
-    tensors.diff,
-    kept_checkpoints.pin,
-    kept_checkpoints.unpin,
-    kept_checkpoints.delete,
-    kept_checkpoints.restore,
-):
-    checkpoint_app.command()(command)
-
-
-for command in (
+_COMMANDS: tuple[Callable[..., None], ...] = (
     tensors.show,
     tensors.diff,
     push,
@@ -66,7 +56,8 @@ for command in (
     kept_checkpoints.unpin,
     kept_checkpoints.delete,
     kept_checkpoints.restore,
-):
+)
+for command in _COMMANDS:
     checkpoint_app.command()(command)
 
 
