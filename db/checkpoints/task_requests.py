@@ -61,8 +61,8 @@ def ask(
             )  # fmt: skip
             session.add(task)
             session.flush()
-            about = {"checkpoint": checkpoint.path} | {k: v for k, v in options.items() if isinstance(v, str)}
-            audit.record_of_run(session, AuditAction(f"checkpoint-{kind}"), run, about)
+        about = {"checkpoint": checkpoint.path} | {k: v for k, v in options.items() if isinstance(v, str)}
+        audit.record_of_run(session, AuditAction(f"checkpoint-{kind}"), run, about)
         return AskedTask(task.id, run.id, task.node_id)
 
 

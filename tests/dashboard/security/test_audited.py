@@ -154,6 +154,7 @@ UNCHANGED = {
     ("/api/checkpoints/{checkpoint_id}/restore", "POST"), ("/api/deleted-checkpoints", "DELETE"),
     ("/api/secrets/{name}", "DELETE"), ("/api/projects/{project:path}/privacy", "PUT"), ("/logout", "POST"),
     ("/api/sweeps/{study_id}/stop", "POST"), ("/api/scaling-studies/{study_id}/stop", "POST"),
+    ("/api/checkpoint-tasks/{task_id}/cancel", "POST"),
 }  # fmt: skip
 """Requests of the matrix that change nothing: it is so already, or stays as others rely on it."""
 
