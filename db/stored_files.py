@@ -99,6 +99,8 @@ def mark_missing(store: Store, checkpoint_ids: list[int], shorter: Mapping[int, 
 def _take_back(session: Session, checkpoint: Checkpoint, now: float) -> None:
     attempt = session.get_one(Attempt, checkpoint.fence)
     checkpoint.complete, checkpoint.received_bytes, checkpoint.trouble = False, 0, MISSING
+    if checkpoint.deleted_at is not None:  # it cannot be restored any more, and nobody wants it sent
+        return
     if State(attempt.state).is_terminal and _has_node(session, checkpoint):
         checkpoint.resend_requested_at = now
     text = f"checkpoint {checkpoint.path} is not listed any more: its file is missing on the server"

@@ -48,7 +48,7 @@ def _form(run: RunView, sources: Sequence[CheckpointView]) -> None:
         "the shards. It is listed as a checkpoint of its own."
     )
     st.button(
-        "Merge", icon=":material/merge:", key="merge_button", **permissions.limits_on(run),
+        "Merge", icon=":material/merge:", key=f"merge_button_{chosen.id}", **permissions.limits_on(run),
         on_click=actions.told(service.current().checkpoint_tasks.merge), args=(chosen.id, format),
     )  # fmt: skip
 
