@@ -111,7 +111,7 @@ class TaskWork:
         if self._task.kind is TaskKind.MERGE:
             self._target.parent.mkdir()
             arguments += [str(self._target), "--format", self._task.format, "--room", str(self._room())]
-        return Command(python, arguments, self._env)
+        return Command(python, arguments, {**self._env, "TMPDIR": str(self._folder)})
 
     def _push_command(self) -> Command:
         """Prepare a push: in this worker's own Python, because the secrets are for no code of the run."""

@@ -47,12 +47,11 @@ def _is_plain(path: Path) -> bool:
     return path.is_file() and not path.is_symlink() and path.stat().st_size <= MOST_BYTES
 
 
-def require_config(beside: dict[str, Path], folders: Sequence[Path]) -> None:
+def require_config(beside: dict[str, Path]) -> None:
     """Raises Refused without a config.json, by which from_pretrained tells the model's class."""
     if CONFIG not in beside:
-        places = " and ".join(folder.name for folder in folders)
         raise Refused(
-            f"from_pretrained needs a {CONFIG} beside the weights, and there is none in {places}. Let the script save "
+            f"from_pretrained needs a {CONFIG} beside the weights, and this checkpoint has none. Let the script save "
             "it there (model.config.save_pretrained(folder)), or merge with --format safetensors, which needs none."
         )
 

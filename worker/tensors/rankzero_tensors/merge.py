@@ -71,7 +71,7 @@ class Merge:
         require_storable(self.source.tensors)
         beside = files_beside(beside_folders)
         if self.format == "hf":
-            require_config(beside, beside_folders)
+            require_config(beside)
         tied, notes = self._tied()
         tensors = {name: facts for name, facts in self.source.tensors.items() if name not in tied}
         self._require_room(tensors, beside, target, room)
