@@ -1,13 +1,12 @@
 """Why a measurement misses a target, where that is known; printed only while it is missed."""
 
 WHY = {
-    "back_to_training": "without the warm start, torchrun starts again and imports torch (2.1 s) before its ranks do; "
-    "torchrun's own restart does not.",
+    "back_to_training": "without the warm start, torchrun starts again and imports torch first (2.1 s).",
     "chart": "TensorBoard keeps at most 1,000 points of a series, in memory; Rankzero reads 2,000 of the million from "
     "SQLite.",
     "checkpoint_stall": "copying and sending 256 MiB take 0.1 s each of the worker's processor time; hashing (0.3 s) "
     "and the dashboard (0.3 s) compete with the ranks for memory bandwidth.",
-    "checkpoints": "a download from the disk takes 0.6 s of the dashboard's processor time per GiB, and 2 s more where "
+    "checkpoints": "a download from the disk takes 0.6 s of processor time per GiB, and 2 s more where "
     "pages are new to this virtual machine, for sendfile too.",
     "command_line": "of the 0.19 s of `rankzero runs`, importing typer and httpx2 takes 60 ms each, Python itself 20.",
     "comparison": "each of the two series takes some 50 ms for fifty runs, one after another.",
@@ -15,14 +14,12 @@ WHY = {
     "core is idle, the worker pauses five times as long.",
     "event_files": "both processes are bound by the processor; their ratio varies between 8 and 10 from round to round "
     "on this machine.",
-    "ingestion": "SQLite takes 40 of the 92 ms of a request of 100 runs, its statements and numpy the rest. trackio "
-    "has no server and buffers.",
+    "ingestion": "SQLite takes 40 of the 92 ms of a request of 100 runs. trackio has no server and buffers.",
     "live_runs": "a bundle of five streams over five seconds takes 3.8 ms in the store and 5.4 in total; a heartbeat "
     "takes 0.3, an idle node's poll 0.6.",
     "lost_node": "of 2.7 s, ending the rank that timed out and its torchrun takes 1.5 s, the last data 0.6, the fork "
     "0.6.",
-    "many_runs": "reading a window's runs takes half of its 29 ms, 100 curves a quarter. A search reads every run's "
-    "spec. MLflow counts nothing and draws no curves.",
+    "many_runs": "a search reads every run's spec. MLflow counts nothing and draws no curves.",
     "overhead": "four open pages cost 4 % of a core in the dashboard and 1.5 % in the worker; an interrupted rank "
     "delays the others.",
     "pages": "Chromium takes 100 ms to draw the page, and 0.7 s of a busy core for the Launch page's 830 elements.",
@@ -32,10 +29,9 @@ WHY = {
     "recipes": "in a step of 8 ms, a recipe also votes on stopping and adds up its loss, in one all-reduce of two "
     "elements.",
     "rights": "each request about a run first reads its project and person, in a thread: 0.3 ms.",
-    "set_up": "`make setup` also installs FastAPI, Alembic, Optuna, Apprise and more. In the demo, the dashboard takes "
-    "2.1 s of processor time to start, the worker 0.8, importing torch 2.5.",
-    "start": "a launch adds 0.6 s to torchrun's own 3.7 s on a quiet machine; the run's timeline shows its phases.",
+    "set_up": "`make setup` also installs FastAPI, Optuna and more. In the demo, the dashboard takes 2.1 s of "
+    "processor time to start, importing torch 2.5.",
+    "start": "a launch adds 0.6 s to torchrun's own 3.7 s on a quiet machine.",
     "submissions": "the server is one Python process: a submission takes 3.4 ms of it, a turn of the scheduler 45 ms.",
-    "watching": "eleven requests a second carry the points: each takes 2.7 ms of the worker, half of it in httpx2 "
-    "and h11, and 5 ms of the dashboard.",
+    "watching": "eleven requests a second carry the points: each takes 2.7 ms of the worker and 5 ms of the dashboard.",
 }
