@@ -38,6 +38,13 @@ class Section(Enum):
     FAILURES = "what follows a failure"
 
 
+# The meaning of another value for a training that continues from a checkpoint, where several fields share it.
+
+OTHER_LENGTH = "A schedule that is computed from the length gives another learning rate at this step: it jumps."
+OTHER_DATA = "The data are others: the position in them means nothing, and the loss cannot be compared."
+OTHER_CODE = "The code is other code: names and shapes of parameters may no longer fit, nor the order of the data."
+
+
 @dataclass(frozen=True)
 class Row:
     """A row of the catalogue, as the mark of a field: `seed: Annotated[int, Row("Seed")]`."""
@@ -61,6 +68,8 @@ class Row:
     """The names of scripts' own options for the value, the most specific first; empty: it is not passed to scripts."""
     entry_label: str = ""
     """The label of one entry, where entries are compared one by one."""
+    resumed: str = ""
+    """The meaning of a change for a training that continues from a checkpoint; empty: it does not notice."""
     is_compared: bool = True
     is_searched: bool = True
     name: str = ""

@@ -8,7 +8,7 @@ from typing import Annotated, Any, Self
 
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field, field_validator, model_validator
 
-from domain.catalogue import InputKind, Row, Section, catalogue
+from domain.catalogue import OTHER_CODE, OTHER_DATA, OTHER_LENGTH, InputKind, Row, Section, catalogue
 from domain.choices import Launcher, LrOnResize, LrScaling, OnHang, OnLostNode, Pool, Precision, Strategy
 from domain.environments.locks import checked_choice
 from domain.environments.sources import source_of
@@ -117,12 +117,14 @@ class RunSpec(BaseModel):
     model_config = ConfigDict(frozen=True, extra="forbid")
 
     target: Annotated[
-        str, Field(min_length=1, max_length=4096), AfterValidator(_plain_text), Reference(Named.CODE), Row("Code")
-    ]
+        str, Field(min_length=1, max_length=4096), AfterValidator(_plain_text), Reference(Named.CODE),
+        Row("Code", resumed=OTHER_CODE),
+    ]  # fmt: skip
     """A recipe's name, the absolute path of a script or folder, or a git URL; with `snapshot`, only its origin."""
     entry: Annotated[Argument, Reference(Named.CODE), Row(
         "Entry file", section=Section.CODE, example="train.py", metavar="FILE",
         help="The file to start, relative to the folder or the repository.",
+        resumed=OTHER_CODE,
     )] | None = None  # fmt: skip
     snapshot: Annotated[
         str,
@@ -139,6 +141,7 @@ class RunSpec(BaseModel):
         Row(
             "Branch, tag or commit", section=Section.CODE, unset="its default branch",
             help="Branch, tag or commit of a git address.",
+            resumed=OTHER_CODE,
         ),
     ] | None = None  # fmt: skip
     """The resolved commit is stored with the snapshot."""
@@ -146,7 +149,10 @@ class RunSpec(BaseModel):
         str,
         Field(pattern=r"^[A-Za-z_][\w.]*$"),
         Reference(Named.CODE),
-        Row("Module", section=Section.CODE, example="or package.train", help="Run with -m, instead of a file."),
+        Row(
+            "Module", section=Section.CODE, example="or package.train", help="Run with -m, instead of a file.",
+            resumed=OTHER_CODE,
+        ),
     ] | None = None  # fmt: skip
     name: Annotated[Label, Row("Name", section=Section.RUN, unset="the script's name", is_compared=False)] = ""
     project: Annotated[Label, Reference(Named.PROJECT, Action.LAUNCH), Row("Project", section=Section.RUN)] = "default"
@@ -165,6 +171,7 @@ class RunSpec(BaseModel):
         "Strategy", section=Section.SCALE,
         help="ddp: a replica on every rank. fsdp: parameters sharded over the ranks. "
         "dp: one process, all GPUs. single: one process, one GPU.",
+        resumed="The parameters are sharded or named otherwise: the script must load the other form itself.",
     )] = "ddp"  # fmt: skip
     batch_size: Annotated[Count, Row(
         "Batch per GPU", label_without_gpus="Batch per process", section=Section.TRAINING,
@@ -173,6 +180,7 @@ class RunSpec(BaseModel):
         script_options="per_device_train_batch_size per_gpu_train_batch_size per_device_batch_size "
         "per_gpu_batch_size batch_size_per_gpu batch_size_per_device local_batch_size micro_batch_size "
         "micro_batch train_micro_batch_size device_batch_size train_batch_size batch_size batchsize batch bs bsz",
+        resumed="BatchNorm and memory see another batch in each process.",
     )] | None = None  # fmt: skip
     accumulate: Annotated[int, Field(ge=1, le=1_000_000), Row(
         "Accumulation", section=Section.TRAINING,
@@ -183,6 +191,7 @@ class RunSpec(BaseModel):
     precision: Annotated[Precision, Row(
         "Precision", section=Section.TRAINING, script_options="precision mixed_precision dtype amp_dtype",
         help="bf16 and fp16 are autocast; fp16 with a gradient scaler.",
+        resumed="Values are rounded otherwise; fp16 alone has a gradient scaler, whose state the other has not.",
     )] = "fp32"  # fmt: skip
     lr: Annotated[float, Field(gt=0, allow_inf_nan=False), Row(
         "Learning rate", section=Section.TRAINING, help="Rate for one process, before the scaling rule.",
@@ -194,6 +203,7 @@ class RunSpec(BaseModel):
         help="Optimizer steps over which the rate rises from nearly 0.",
         script_options="num_warmup_steps warmup_steps n_warmup_steps lr_warmup_steps warmup_iters "
         "num_warmup_iters warmup_iterations",
+        resumed=OTHER_LENGTH,
     )] | None = None  # fmt: skip
     lr_scaling: Annotated[LrScaling, Row(
         "Scaling rule", section=Section.TRAINING,
@@ -202,17 +212,20 @@ class RunSpec(BaseModel):
     epochs: Annotated[Count, Row(
         "Epochs", section=Section.TRAINING, help="Passes over the data.",
         script_options="num_train_epochs num_epochs max_epochs n_epochs nepochs total_epochs train_epochs epochs",
+        resumed=OTHER_LENGTH,
     )] | None = None  # fmt: skip
     max_steps: Annotated[Count, Row(
         "Steps", section=Section.TRAINING, unset="from epochs", help="Optimizer steps.",
         script_options="max_train_steps max_steps num_train_steps total_steps num_steps n_steps train_steps "
         "max_iters max_iter num_iters n_iters num_iterations max_iterations total_iters train_iters "
         "training_steps steps iters iterations",
+        resumed=OTHER_LENGTH,
     )] | None = None  # fmt: skip
     seed: Annotated[int, Field(ge=0, lt=2**63), Row(
         "Seed", section=Section.TRAINING, unset="set by the script", help="Each rank derives its own seed.",
         several="Several (1, 2, 3) launch a run for each.",
         script_options="seed random_seed manual_seed rng_seed seed_everything",
+        resumed="Shuffling and dropout follow another seed: within the epoch some samples come twice, others never.",
     )] | None = None  # fmt: skip
     launcher: Annotated[Launcher, Row(
         "Launcher", section=Section.RUN, unset="automatic",
@@ -224,6 +237,7 @@ class RunSpec(BaseModel):
         help="Added to the command. {lr}, {batch_size}, {epochs}, {max_steps}, {seed}, {run_dir} and {resume} "
         "are filled in; the environment has the same values as RANKZERO_LR and so on.",
         several="Several values in braces make a sweep: --width {64,128}.",
+        resumed="The script gets another value.",
     )] = []  # fmt: skip
     as_variables: Annotated[
         dict[str, Argument],
@@ -234,6 +248,7 @@ class RunSpec(BaseModel):
     env: Annotated[dict[str, Argument], Row(
         "Environment", section=Section.ADVANCED, example="NCCL_DEBUG=INFO", metavar="NAME=VALUE",
         help="Variables of the ranks.", entry_label="Environment",
+        resumed="The ranks get another value of this variable.",
     )] = {}  # fmt: skip
     secrets: Annotated[list[str], Field(max_length=100), Reference(Named.SECRET), Row(
         "Secrets", section=Section.ADVANCED, kind=InputKind.SECRETS, option="secret", metavar="NAME",
@@ -265,11 +280,13 @@ class RunSpec(BaseModel):
     links: Annotated[dict[str, Argument], Reference(Named.NODE_PATH), Row(
         "Links", section=Section.ADVANCED, example="data=/mnt/imagenet", option="link", metavar="NAME=PATH",
         help="A folder of the node that appears as NAME in the working directory.", entry_label="Link",
+        resumed=OTHER_DATA,
     )] = {}  # fmt: skip
     stage: Annotated[dict[str, Argument], Field(max_length=100), Reference(Named.NODE_PATH), Row(
         "Data", section=Section.ADVANCED, example="data=https://host/imagenet.tar", metavar="NAME=SOURCE",
         help="What each node brings before the start, once: an http, https or s3 address, a path there, or "
         "HOST:PATH over the node's ssh; archives are unpacked. It is NAME in the working directory.",
+        resumed=OTHER_DATA,
     )] = {}  # fmt: skip
     labels: Annotated[dict[NodeText, NodeText], Field(max_length=32), Row(
         "Node labels", section=Section.ADVANCED, example="rack=b2", option="label", metavar="NAME=VALUE",

@@ -7,7 +7,9 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
+from domain.catalogue import OTHER_CODE
 from domain.checkpoints.contents import Contents, Kind
+from domain.spec import CATALOGUE
 
 
 @dataclass(frozen=True)
@@ -123,30 +125,15 @@ def _world_refusal(contents: Contents, then: int, now: int) -> str | None:
 
 # The meaning of each change.
 
-_LENGTH = "A schedule that is computed from the length gives another learning rate at this step: it jumps."
-_DATA = "The data are others: the position in them means nothing, and the loss cannot be compared."
-_CODE = "The code is other code: names and shapes of parameters may no longer fit, nor the order of the data."
-_MEANS = {
+_OF_OTHERS = {
     "global_batch_size": "A step averages over another number of samples: a schedule that counts steps passes through "
     "the data at another pace, and the learning rate was chosen for the other batch.",
-    "batch_size": "BatchNorm and memory see another batch in each process.",
-    "accumulate": "",  # in the global batch
-    "lr_scaling": "",  # in the rate after scaling
-    "warmup_steps": _LENGTH, "epochs": _LENGTH, "max_steps": _LENGTH,
-    "precision": "Values are rounded otherwise; fp16 alone has a gradient scaler, whose state the other has not.",
-    "strategy": "The parameters are sharded or named otherwise: the script must load the other form itself.",
-    "seed": "Shuffling and dropout follow another seed: within the epoch some samples come twice, others never.",
-    "code": _CODE, "entry": _CODE, "module": _CODE, "target": _CODE, "ref": _CODE,
+    "code": OTHER_CODE,
     "interpreter.python": "Pickled objects other than tensors may not load.",
     "interpreter.cuda": "Kernels differ: sums are rounded otherwise.",
     "interpreter.rocm": "Kernels differ: sums are rounded otherwise.",
-}  # fmt: skip
-_OF_GROUPS = {
-    "args": "The script gets another value.",
-    "env": "The ranks get another value of this variable.",
-    "links": _DATA,
-    "stage": _DATA,
 }
+"""What is no field of the spec, whose meaning its row in the catalogue has."""
 _FRAMEWORKS = frozenset(
     "accelerate deepspeed lightning pytorch-lightning megatron-core numpy peft safetensors torchdata "
     "transformers".split()
@@ -168,7 +155,7 @@ def _means(change: Change, contents: Contents | None) -> str:
         return _of_torch(str(change.then), str(change.now))
     if group == "package":
         return f"Checkpoints of {name} may differ between its versions." if name in _FRAMEWORKS else ""
-    return _MEANS.get(change.field) or _OF_GROUPS.get(group, "")
+    return _OF_OTHERS.get(change.field) or (CATALOGUE[group].resumed if group in CATALOGUE else "")
 
 
 def _of_rate(contents: Contents | None) -> str:
