@@ -32,7 +32,7 @@ class StoredFile:
     key: str
     """The id of its row, which is its name on disk."""
     size_bytes: int
-    """Bytes on disk that count; a log may have more, which are not in the store yet."""
+    """Bytes of content that count; a log may have more, which are not in the store yet, or be compressed."""
     sha256: str | None = None
     location: str | None = None
     """Its object, if it is in a bucket."""
@@ -40,11 +40,11 @@ class StoredFile:
 
 def stored_files(store: Store) -> Iterator[StoredFile]:
     """Yield every file that is not empty and of which all arrived."""
-    files = select(File.id, File.size_bytes, File.compressed_bytes).where(File.size_bytes > 0)
+    files = select(File.id, File.size_bytes).where(File.size_bytes > 0)
     columns = (Checkpoint.id, Checkpoint.size_bytes, Checkpoint.sha256, Checkpoint.location)
     with store.read() as session:
-        for file_id, size_bytes, compressed_bytes in session.execute(files):
-            yield StoredFile(FileKind.MIRRORED, str(file_id), compressed_bytes or size_bytes)
+        for file_id, size_bytes in session.execute(files):
+            yield StoredFile(FileKind.MIRRORED, str(file_id), size_bytes)
         for row in session.execute(select(*columns).where(Checkpoint.complete)):
             yield StoredFile(FileKind.CHECKPOINT, str(row.id), row.size_bytes, row.sha256, row.location)
         for sha256, size_bytes in session.execute(select(Snapshot.sha256, Snapshot.size_bytes)):

@@ -13,6 +13,7 @@ from dashboard.archives.manifest import MANIFEST, ArchivedFile, Manifest, run_fi
 from dashboard.errors import Rejection
 from dashboard.exports.pipe import Pipe
 from dashboard.service.service import Service
+from dashboard.storage.files import Files
 from db.archives.documents import RunDocument, run_document
 from db.checkpoints import checkpoint_queries
 from db.metrics.points import pages_of_series
@@ -73,7 +74,7 @@ class _Writer:
 
     def _file(self, name: partial[str], file_id: int, size_bytes: int) -> Iterator[bytes]:
         files = self._service.files
-        yield from self._add(name("files", file_id), _read(files.mirrored(file_id), size_bytes))
+        yield from self._add(name("files", file_id), _mirrored(files, file_id, size_bytes))
         if files.arrivals(file_id).exists():
             yield from self._add(name("files", f"{file_id}.times"), _read(files.arrivals(file_id)))
 
@@ -109,12 +110,16 @@ class _Writer:
             self._manifest.files[name] = ArchivedFile(size_bytes=size_bytes, sha256=hashing.hexdigest())
 
 
-def _read(path: Path, size_bytes: int | None = None) -> Iterator[bytes]:
-    """Yield a file's bytes, at most `size_bytes`; none where it is missing, because an empty log has no file."""
-    left = size_bytes
-    if not path.exists():
-        return
+def _read(path: Path) -> Iterator[bytes]:
+    """Yield a file's bytes."""
     with path.open("rb") as file:
-        while piece := file.read(PIECE_BYTES if left is None else min(PIECE_BYTES, left)):
-            left = None if left is None else left - len(piece)
+        while piece := file.read(PIECE_BYTES):
             yield piece
+
+
+def _mirrored(files: Files, file_id: int, size_bytes: int) -> Iterator[bytes]:
+    """Yield the first bytes of a log or event file; none where it is missing, because an empty log has no file."""
+    offset = 0
+    while piece := files.read(file_id, offset, min(PIECE_BYTES, size_bytes - offset)):
+        offset += len(piece)
+        yield piece

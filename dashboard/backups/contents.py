@@ -9,6 +9,7 @@ from pathlib import Path
 from dashboard.backups.manifest import BucketObject
 from dashboard.security.keys.token_files import metrics_token_path
 from dashboard.settings import Settings
+from dashboard.storage.compressed import compressed_path
 from dashboard.storage.inventory import name_of
 from db.engine import Store
 from db.stored_files import FileKind, StoredFile, stored_files
@@ -29,6 +30,8 @@ class Member:
     """What the store says about its content."""
     is_needed: bool = True
     """Whether the store names it: one that is missing is told of."""
+    compressed: Member | None = None
+    """Its other form, which it may get at any moment."""
 
 
 def members(store: Store, settings: Settings) -> Iterator[Member]:
@@ -51,8 +54,10 @@ def objects(store: Store) -> list[BucketObject]:
 
 def _of_store(file: StoredFile, files: Path) -> Iterator[Member]:
     name = name_of(file)
-    yield Member(f"files/{name}", files / name, file.size_bytes, file.sha256)
-    if file.kind is FileKind.MIRRORED:
+    is_mirrored = file.kind is FileKind.MIRRORED
+    compressed = Member(f"files/{name}.gz", compressed_path(files / name)) if is_mirrored else None
+    yield Member(f"files/{name}", files / name, file.size_bytes, file.sha256, compressed=compressed)
+    if is_mirrored:
         yield Member(f"files/{name}.times", files / f"{name}.times", is_needed=False)
 
 

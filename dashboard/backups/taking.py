@@ -100,7 +100,8 @@ class _Taking:
         entries, missing = {STORE: copying.entry_of(self._partial / STORE, self._count)}, dict[str, str]()
         for member in wanted:
             try:
-                entries[member.name] = self._placed(member)
+                name, entry = self._placed_as_it_is(member)
+                entries[name] = entry
             except Damaged as damage:
                 (self._partial / member.name).unlink(missing_ok=True)
                 if member.is_needed:
@@ -136,6 +137,16 @@ class _Taking:
         """Raise BackupUnusable where the folder has backups of another server, which `--keep` would delete."""
         if self._before is not None and self._before.store not in originals:
             raise BackupUnusable(f"{self._folder} has backups of another server: choose a folder of its own.")
+
+    def _placed_as_it_is(self, member: Member) -> tuple[str, Entry]:
+        """Place a file, or its compressed form where it has that by now. Raises Damaged."""
+        try:
+            return member.name, self._placed(member)
+        except Damaged:
+            other = member.compressed
+            if other is None or member.source.exists() or not other.source.exists():
+                raise
+            return other.name, self._placed(other)
 
     def _placed(self, member: Member) -> Entry:
         """Link the file of the backup before, or keep what is there, or copy. Raises Damaged."""

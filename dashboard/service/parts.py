@@ -31,6 +31,7 @@ from dashboard.security.signing_in.known_addresses import known_addresses_in
 from dashboard.security.signing_in.provider_settings import admission_of
 from dashboard.security.turns import Turns
 from dashboard.service.checkpoint_tasks import CheckpointTasks
+from dashboard.service.compression import Compression
 from dashboard.service.deletions import Deletions
 from dashboard.service.disk_forecast import DiskForecast
 from dashboard.service.live_attempts import Silence, SlowRanks
@@ -83,6 +84,7 @@ class Parts:
         self.wheels, self.wanted_wheels = Wheels(settings.data / "wheels", self.clock.time), Wants()
         self.deletions = Deletions(store, self.files, self.snapshots, self.wheels, self.hub, self.clock, kept_days)
         self.retention = Retention(store, self.files, self.hub, self.clock, kept_days)
+        self.compression = Compression(store, self.files, self.clock)
         self.disk_forecast = DiskForecast(store, self.files, self.clock)
         self.credentials = Credentials.load_or_create(settings.data, settings.join_token_file)
         self.identities = Identities(store, self.clock)

@@ -24,6 +24,7 @@ def _decide(parts: Parts) -> None:
         parts.abandoned_imports.sweep()
         parts.deletions.sweep()
         parts.retention.sweep()
+        parts.compression.sweep()
     parts.registry.write_down()
     parts.access_tokens.write_down()
     parts.access_tokens.close_ended()

@@ -19,6 +19,7 @@ from pathlib import Path
 
 from dashboard.errors import Rejection
 from dashboard.private_files import make_private_directory, write_private
+from dashboard.storage.compressed import compressed_path, partial_path, read, unpack
 from domain.text.formats import size
 
 
@@ -68,7 +69,7 @@ class Files:
             yield
 
     def mirrored(self, file_id: int) -> Path:
-        """The path of a mirrored log or event file."""
+        """The path of a mirrored log or event file, where it is not compressed (`dashboard.storage.compressed`)."""
         return self.root / str(file_id)
 
     def arrivals(self, file_id: int) -> Path:
@@ -76,13 +77,19 @@ class Files:
         return self.root / f"{file_id}.times"
 
     def append(self, file_id: int, offset: int, content: bytes) -> None:
-        """Write bytes durably at an offset; anything that a crash left behind it is overwritten."""
-        write(self.mirrored(file_id), offset, content)
-        sync(self.mirrored(file_id))
+        """Write bytes durably at an offset; anything that a crash left behind it is overwritten.
+
+        A file that was compressed meanwhile is unpacked first."""
+        path = self.mirrored(file_id)
+        if offset and not path.exists() and compressed_path(path).exists():
+            unpack(path, path, partial_path(path))
+            compressed_path(path).unlink()
+        write(path, offset, content)
+        sync(path)
 
     def read(self, file_id: int, offset: int, limit: int) -> bytes:
         """Bytes of a mirrored file; empty when it does not exist."""
-        return _read(self.mirrored(file_id), offset, limit)
+        return read(self.mirrored(file_id), offset, limit)
 
     def arrival_times(self, file_id: int, size_bytes: int) -> ArrivalTimes:
         """The times of arrival of a log of this size."""
@@ -115,7 +122,9 @@ class Files:
     def remove(self, file_ids: Iterable[int], checkpoint_ids: Iterable[int]) -> None:
         """Delete these files, and these checkpoints."""
         for file_id in file_ids:
-            self.mirrored(file_id).unlink(missing_ok=True)
+            path = self.mirrored(file_id)
+            for form in (path, compressed_path(path), partial_path(path)):
+                form.unlink(missing_ok=True)
             self.arrivals(file_id).unlink(missing_ok=True)
         for checkpoint_id in checkpoint_ids:
             self.checkpoint(checkpoint_id).unlink(missing_ok=True)

@@ -7,6 +7,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from dashboard.storage.compressed import content_bytes
 from db import stored_files
 from db.engine import Store
 from db.stored_files import FileKind, StoredFile
@@ -15,7 +16,7 @@ ORPHANED_AFTER_S = 24 * 3600.0
 """Age of a file from which on it counts as orphaned: a younger one may be about to get its row."""
 FOLDERS = {FileKind.MIRRORED: "", FileKind.CHECKPOINT: "checkpoints/", FileKind.SNAPSHOT: "snapshots/"}
 _NAMES = {
-    FileKind.MIRRORED: re.compile(r"(\d+)(?:\.times)?"),
+    FileKind.MIRRORED: re.compile(r"(\d+)(?:\.times|\.gz|\.gz\.part)?"),
     FileKind.CHECKPOINT: re.compile(r"(\d+)"),
     FileKind.SNAPSHOT: re.compile(r"([0-9a-f]{64})"),
 }
@@ -93,9 +94,12 @@ def _left_of_broken(files: Path, file: StoredFile) -> int | None:
     """Return how many bytes are left of a file that lacks some; None for one that is whole, or in a bucket."""
     if file.location is not None:
         return None
+    path = files / name_of(file)
+    if file.kind is FileKind.MIRRORED:
+        size_bytes = content_bytes(path)
+        return None if size_bytes >= file.size_bytes else size_bytes
     try:
-        size_bytes = (files / name_of(file)).stat().st_size
+        size_bytes = path.stat().st_size
     except FileNotFoundError:
         return 0
-    is_whole = size_bytes == file.size_bytes or (file.kind is FileKind.MIRRORED and size_bytes > file.size_bytes)
-    return None if is_whole else size_bytes
+    return None if size_bytes == file.size_bytes else size_bytes

@@ -17,6 +17,7 @@ from pathlib import Path
 import httpx2
 
 from dashboard.private_files import make_private_directory
+from dashboard.storage.compressed import compressed_path, unpack
 from dashboard.storage.files import Files
 from dashboard.tensorboard.board_server import EVENTS, SOCKET
 from db.attempts import attempt_queries
@@ -259,18 +260,32 @@ def event_links(files: Iterable[FileView], nodes: int) -> dict[str, int]:
 
 
 def arrange(folder: Path, targets: Mapping[str, Path]) -> None:
-    """Make the links below `folder` match `targets`; existing links stay untouched."""
-    existing = {str(link.relative_to(folder)): link for link in folder.rglob("*") if link.is_symlink()}
+    """Make the links below `folder` match `targets`; existing links stay untouched.
+
+    A compressed file has its content there instead."""
+    existing = {str(link.relative_to(folder)): link for link in folder.rglob("*") if not link.is_dir()}
     for name, link in existing.items():
         if name not in targets:
             link.unlink()
     for name, target in targets.items():
-        if name not in existing and target.exists():
+        link = folder / name
+        if link.exists() and link.is_symlink() == target.exists():
+            continue
+        if target.exists() or compressed_path(target).exists():
             try:
-                (folder / name).parent.mkdir(mode=0o700, parents=True, exist_ok=True)
-                (folder / name).symlink_to(target)
+                link.unlink(missing_ok=True)
+                link.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+                _place(link, target)
             except OSError as error:  # the same name is a file and a folder
                 log.warning("TensorBoard does not show %s: %s", target.name, error)
+
+
+def _place(link: Path, target: Path) -> None:
+    """Link a file, or write its content there where it is compressed."""
+    if target.exists():
+        link.symlink_to(target)
+    else:
+        unpack(target, link, link.with_name("unpacking"))  # a name that TensorBoard does not read
 
 
 def _parts(path: str) -> list[str]:

@@ -27,7 +27,7 @@ class File(Base):
     points_offset: Mapped[int] = mapped_column(BigInteger, default=0)
     """Bytes whose points are stored."""
     compressed_bytes: Mapped[int | None] = mapped_column(BigInteger)
-    """Its size on disk once it is compressed, after the run's end; None: as it came."""
+    """Its size on disk once compressed, after the run's end; None: as it came; 0: it stays so, for too little gain."""
 
 
 class Series(Base):

@@ -143,6 +143,10 @@ _LIVE_THOUGH_DELETED = (
 """Built once: it runs every second."""
 
 
+_FILE_BYTES = func.coalesce(func.nullif(File.compressed_bytes, 0), File.size_bytes)
+"""Bytes of a file on disk."""
+
+
 def _due(deleted_before: float) -> Select[Run]:
     """Runs that were deleted before this time, and that nothing trains or starts from; the first deletion first."""
     due = select(Run).where(Run.deleted_at <= deleted_before, Run.id.not_in(_LIVE), Run.id.not_in(_NEEDED))
@@ -152,7 +156,7 @@ def _due(deleted_before: float) -> Select[Run]:
 def _erase(session: Session, run: Run, now: float) -> Erased:
     audit.record_of_run(session, AuditAction.ERASED, run)
     fences = select(Attempt.fence).where(Attempt.run_id == run.id)
-    files = session.execute(select(File.id, File.size_bytes).where(File.fence.in_(fences))).all()
+    files = session.execute(select(File.id, _FILE_BYTES).where(File.fence.in_(fences))).all()
     checkpoints = list(session.scalars(select(Checkpoint).where(Checkpoint.fence.in_(fences))))
     discard(session, checkpoints, now)
     # SQLite gives their ids to the next checkpoints, of whatever run: no attempt may begin with those.
@@ -180,7 +184,7 @@ def _ended(session: Session, run_id: str) -> Attempt:
 def _sizes(session: Session, run_ids: Collection[str]) -> Counter[str]:
     """The stored bytes of each run that has some."""
     sizes = Counter[str]()
-    for table, column in ((File, File.size_bytes), (Checkpoint, Checkpoint.received_bytes)):
+    for table, column in ((File, _FILE_BYTES), (Checkpoint, Checkpoint.received_bytes)):
         stored = select(Attempt.run_id, func.sum(column)).join(table, table.fence == Attempt.fence)
         for run_id, size in session.execute(stored.where(Attempt.run_id.in_(run_ids)).group_by(Attempt.run_id)):
             sizes[run_id] += int(size)

@@ -187,7 +187,10 @@ def files_grew(store: Store, growths: Sequence[FileGrowth]) -> list[int | None]:
     None means a file whose run was erased."""
     ids = {growth.file_id for growth in growths}
     with store.write(*{f"file {file_id}" for file_id in ids}) as session:
-        rows = [{"of": growth.file_id, "start": growth.start, "size_bytes": growth.end} for growth in growths]
+        rows = [
+            {"of": growth.file_id, "start": growth.start, "size_bytes": growth.end, "compressed_bytes": None}
+            for growth in growths
+        ]
         session.execute(_GROW_FILE, rows)
         sizes = {file_id: int(size) for file_id, size in session.execute(_SIZES, {"ids": [*ids]})}
     return [sizes.get(growth.file_id) for growth in growths]

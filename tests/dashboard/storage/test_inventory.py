@@ -31,6 +31,8 @@ def test_files_without_a_row_are_named_after_a_day(server: BackedUp) -> None:
     names = (
         "999",
         "999.times",
+        "999.gz",
+        "999.gz.part",
         "checkpoints/999",
         "incoming/999.part",
         "incoming/adopted-999",
