@@ -32,6 +32,9 @@ LISTS: dict[str, tuple[str, ...]] = {
     "secrets": ("secret", "list"),
     "audit": ("audit",),
     "checkpoints": ("checkpoints", NAME),
+    "deleted checkpoints": ("checkpoints", NAME, "--deleted"),
+    "retention": ("retention", "show", "--run", NAME),
+    "resume plan": ("resume", NAME, "--dry-run"),
     "series": ("metrics", NAME),
     "found lines": ("logs", "--search", "loss"),
     "comparison": ("compare", NAME, "second"),
@@ -72,13 +75,16 @@ def fill(dashboard: Running, node: FakeNode) -> None:
         node.report(task, "running")
         node.log_points(task, 0, val__acc=[(1000, 0.25, 1.0)], train__loss=[(123456, 0.0123456789, 2.0)])
         node.append(task, "logs/rank0.out", 0, 0, b"epoch 1 loss 0.5 " + b"and more words " * 20 + b"\n")
-        node.store_checkpoint(task, name.encode(), "work/checkpoints/a-name-that-does-not-end/last.pt")
+        for file in ("first.pt", "last.pt"):
+            node.store_checkpoint(task, f"{name} {file}".encode(), f"work/checkpoints/a-name-that-does-not-end/{file}")
         node.report(task, "failed", exit_code=1)
     post("/api/alerts", rule="failed", target="https://8.8.8.8/hooks/with/a/long/address", project=PROJECT)
     post("/api/shared-links", runs=[run_id])
     post("/api/join-tokens", name="rack b2 of the room with the many GPUs")
     assert dashboard.http.post("/api/tokens", json={"name": "nightly-benchmarks", "scope": "launch"}).is_success
     assert dashboard.http.put("/api/secrets/HUGGING_FACE_TOKEN", json={"value": "hf_AbCdEfGhIjKl"}).is_success
+    (_, first) = http.get(f"/api/runs/{run_id}/checkpoints").json()
+    assert http.delete(f"/api/checkpoints/{first['id']}").is_success
     gone = dashboard.http.get("/api/named-runs", params={"name": GONE}).json()["id"]
     assert http.delete(f"/api/runs/{gone}").is_success
 
@@ -144,7 +150,8 @@ def test_every_module_that_prints_tables_has_its_list_here() -> None:
     sources = Path(main.__file__).parent / "commands"
     printing = {path.stem for path in sources.rglob("*.py") if re.search(r"print_(list|table)\(", path.read_text())}
     listing = {
-        "runs", "nodes", "alerts", "export", "tokens", "users", "secrets", "audit", "checkpoints", "output", "compare"
+        "runs", "nodes", "alerts", "export", "tokens", "users", "secrets", "audit", "checkpoints", "output", "compare",
+        "retention", "resume_plan",
     }  # fmt: skip
-    figures = {"node_installation", "preflight", "importing", "performance", "studies"}
+    figures = {"node_installation", "preflight", "importing", "performance", "studies", "tensors"}
     assert printing == listing | figures, "add the list to LISTS, or name why it is a table of figures"

@@ -49,6 +49,10 @@ UNMARKED: dict[str, str] = {
             SecretValue.value TokenRequest.name BulkRequest.tag BulkRequest.reason""",
         "The program gets it; nothing else reads it.": """
             RunSpec.args RunSpec.as_variables RunSpec.env SweptParameter.values""",
+        "Where the node pushes to, on a server that its own environment names.": """
+            PushRequest.to""",
+        "Judged where the push is asked for, and again when its node begins it (db/checkpoints/push_records.py).": """
+            PushRequest.secrets""",
         "Nodes are everybody's.": "RunSpec.labels RunSpec.on_nodes",
         "The Slurm gateway's account, which whoever may launch acts with.": """
             SlurmOptions.account SlurmOptions.options SlurmOptions.partition SlurmOptions.time_limit""",

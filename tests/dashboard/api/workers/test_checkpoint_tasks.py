@@ -14,6 +14,7 @@ from domain.checkpoints.tasks import DesiredCheckpointTask, TaskKind
 from domain.messages import CheckpointOffer
 from tests.dashboard.api.workers.checkpoint_work import desired, report, saved
 from tests.dashboard.running import FakeNode, Running, sha256_of
+from tests.end_to_end.product import wait_for
 from worker.session.client import TaskRef
 from worker.session.failures import AttemptSuperseded
 
@@ -37,6 +38,10 @@ def fall_silent(dashboard: Running, node: FakeNode) -> None:
     with dashboard.real_silence():
         node.client.desired_state(None, 0)
     dashboard.pass_by(20)
+    shown = dashboard.service.nodes
+    wait_for(
+        lambda: next(one.state for one in shown() if one.name == node.facts.name) == "lost", "its silence to count"
+    )
 
 
 def send_merged(
