@@ -277,6 +277,7 @@ def _node(name: str, client: Client, devices: Sequence[Device], options: WorkerO
         address=address,
         interface=hardware.interface_of(address),
         cpu_threads=max(1, hardware.cores() // max(1, len(devices))),
+        keep_attempts_s=options.keep_attempts_s,
         server_port=None if is_chosen else hardware.port_of(options.server),
         connection_address=None if is_chosen else lambda: client.own_address,
     )

@@ -501,7 +501,8 @@ class LocalAttempt:
         if held is None or not (is_sending or self._are_files_masked()):
             return
         self._reported_end = self._reported_end or self._end or self._explained_end()
-        end = self._reported_end.model_copy(update={"held": held, "delivery": self._progress(now, is_sending)})
+        delivery = self._progress(now) if is_sending else None
+        end = self._reported_end.model_copy(update={"held": held, "delivery": delivery})
         if self.is_superseded:
             with suppress(AttemptSuperseded):  # a server that considers this node lost waits for the proof
                 send_report(self.client, self.task, end)
@@ -521,13 +522,13 @@ class LocalAttempt:
         if was_reported and end.delivery is None:
             self._report_not_sent()
         send_report(self.client, self.task, end)
-        self._record_reported(end.state, is_sending=end.delivery is not None)
+        is_cut = self._delivery.is_ended or not self._secrets.are_known
+        has_all = not (is_cut or (self._has_data() and self._uploader().leaves_data))
+        self._record_reported(end.state, is_sending=end.delivery is not None, has_all=has_all)
         if not was_reported:
             log.info("attempt %s is %s%s", self.label, end.state, f": {end.message}" if end.message else "")
 
-    def _progress(self, now: float, is_sending: bool) -> Delivery | None:
-        if not is_sending:
-            return None
+    def _progress(self, now: float) -> Delivery:
         remaining = self._uploader().remaining() if self._has_data() else NOTHING
         return self._delivery.message(remaining, now)
 
@@ -579,12 +580,12 @@ class LocalAttempt:
         """Whether the files on this node are without the secrets, which the server gives until it has the end."""
         return self._left_files.are_masked(lambda: self._uploader().event_files())
 
-    def _record_reported(self, state: str, *, is_sending: bool = False) -> None:
+    def _record_reported(self, state: str, *, is_sending: bool = False, has_all: bool = False) -> None:
         if (state, is_sending) == (self._reported, self._delivery.is_reported):
             return
         self._reported, self._delivery.is_reported = state, is_sending
+        record = {"state": state, "store": self._store, "is_sending": is_sending, "has_all": has_all}
         with suppress(OSError):  # a full disk: it is reported again after a restart, which is harmless
-            record = {"state": state, "store": self._store, "is_sending": is_sending}
             write_whole(self.folder / REPORTED_FILE, json.dumps({key: it for key, it in record.items() if it}))
 
 

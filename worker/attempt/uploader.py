@@ -16,7 +16,7 @@ from domain.messages import SCRIPT_KINDS, Finding, PointBatch
 from domain.spec import RunSpec
 from worker.attempt.delivery import Remaining
 from worker.checkpoints.upload import CheckpointUploader
-from worker.checkpoints.watching import CheckpointWatch, incomplete_findings
+from worker.checkpoints.watching import CheckpointWatch, Unfinished, incomplete_findings
 from worker.hardware.sampler import HardwareFile
 from worker.loggers.store_source import SharedNames
 from worker.loggers.stores import LoggerStores
@@ -91,6 +91,8 @@ class AttemptUploader:
         """After the end: whether points are still to be sent."""
         self._has_final_findings = False
         """Whether the final findings, with the outcome of every checkpoint, have been queued for the server."""
+        self._unfinished: list[Unfinished] = []
+        """The checkpoints that could not be copied, as of the last final findings."""
         self._findings_of: tuple[bool, bool] | None = None
         """Whether, at the last final findings, all checkpoints were copied and had their outcome."""
 
@@ -156,7 +158,8 @@ class AttemptUploader:
     def _finish_findings(self, all_taken: bool, is_done: bool) -> None:
         """Report the final findings when all checkpoints are copied, and again when each is stored or refused."""
         if self._findings_of != (all_taken, is_done):
-            self.reporter.finish(incomplete_findings(self.checkpoints.unfinished()) if all_taken else [])
+            self._unfinished = self.checkpoints.unfinished() if all_taken else []
+            self.reporter.finish(incomplete_findings(self._unfinished))
             self._findings_of = (all_taken, is_done)
         self._has_final_findings = is_done
 
@@ -180,6 +183,14 @@ class AttemptUploader:
         """Whether the server has everything; valid after the end, once `upload_remaining` has nothing left."""
         is_mirrored = self._unreadable.has_failed(MIRROR) or self._mirror.pending_bytes() == 0
         return self._has_final_findings and self.checkpoints.is_done and is_mirrored
+
+    @property
+    def leaves_data(self) -> bool:
+        """Whether data of the ended attempt stays on this node only, though nothing more is sent; valid as above."""
+        mirror, checkpoints = self._mirror, self.checkpoints
+        unsent = [*mirror.refusals(), *mirror.losses(), *checkpoints.refusals, *self._unfinished]
+        left_out = left_out_findings(mirror.left_out, mirror.holes(), mirror.too_large)
+        return bool(unsent or left_out or self._unreadable.findings() or self._omissions.has_set_aside)
 
     def event_files(self) -> list[Path]:
         """The attempt's event files on this node. Raises OSError."""

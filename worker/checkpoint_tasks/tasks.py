@@ -57,6 +57,12 @@ class CheckpointTasks:
             self._done &= self._desired.keys()
         self._wake.set()
 
+    @property
+    def runs(self) -> set[str]:
+        """The runs whose checkpoints are worked on."""
+        with self._lock:
+            return {task.run_id for task in self._desired.values()}
+
     def close(self) -> None:
         """End the task under way; the next worker begins it anew."""
         self._is_closed = True

@@ -17,6 +17,7 @@ from domain.assignments import Assignment, Resend
 from domain.checkpoints.contents import Contents
 from domain.clock import SYSTEM_CLOCK, Clock
 from domain.messages import CheckpointOffer
+from domain.text.formats import duration_words
 from worker.checkpoints.watching import CheckpointCopy, CheckpointWatch, Unfinished
 from worker.node.attempt_files import EXISTING_FILE
 from worker.node.regular_files import open_regular
@@ -413,17 +414,20 @@ class BucketUpload:
 # Send a checkpoint of an ended attempt again, from its file on this node, because it never arrived complete.
 
 GONE = "It is no longer on its node, or incomplete there."
+REMOVED = "Its node keeps the folders of ended attempts for {} only, and has it no longer."
+"""With how long that is, where the option --keep-attempts is set."""
 CHANGED = "Its file was overwritten since; the newer version was sent instead."
 
 
 def send_again(
     resend: Resend, assignment: Assignment | None, folder: Path, client: Client, adoption: Adoption | None,
-    may_continue: MayContinue, clock: Clock = SYSTEM_CLOCK,
+    may_continue: MayContinue, clock: Clock = SYSTEM_CLOCK, keep_s: float | None = None,
 ) -> None:  # fmt: skip
     """Send it, and answer the request. Raises what the client raises: it is tried again.
 
-    `folder` is the attempt's directory and `assignment` what it was made for; None where the node has it no more."""
-    problem: str | None = GONE
+    `folder` is the attempt's directory and `assignment` what it was made for; None where the node has it no more.
+    `keep_s`: how long the node keeps such folders; None: for ever."""
+    problem: str | None = GONE if keep_s is None or folder.exists() else REMOVED.format(duration_words(keep_s))
     if assignment is not None:
         problem = _send_from_file(resend, assignment, folder, client, adoption, may_continue, clock)
     if not may_continue():

@@ -60,6 +60,8 @@ class LocalNode:
     address: str = "127.0.0.1"
     interface: str | None = None
     cpu_threads: int = 1
+    keep_attempts_s: float | None = None
+    """How long the folders of ended attempts are kept; None: for ever."""
     server_port: int | None = None
     """The server's port, in case the server runs on this machine; None if the address was configured."""
     connection_address: Callable[[], str | None] | None = field(default=None, compare=False)

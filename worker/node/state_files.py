@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -11,7 +12,8 @@ from domain.text.json_values import parse_json
 from worker.node.regular_files import bytes_of, open_emptied
 
 REPORTED_FILE = "worker/reported.json"
-"""Holds the last state that the server acknowledged, and after the end whether something is still to be sent."""
+"""Holds the last state that the server acknowledged, and after the end whether something is still to be sent, or
+everything was."""
 END_FILE = "worker/end.json"
 """Holds the end of an attempt whose supervisor could not record it."""
 SUPERSEDED = "superseded"
@@ -22,6 +24,11 @@ def is_settled(folder: Path) -> bool:
     """Whether the server has acknowledged the end of the attempt in this directory, and nothing is left to be sent."""
     reported = read_object(folder / REPORTED_FILE)
     return reported.get("state") in SETTLED and not reported.get("is_sending")
+
+
+def has_sent_all(reported: Mapping[str, Any]) -> bool:
+    """Whether the server has the end and all data of the attempt with this record: nothing is on this node only."""
+    return bool(reported.get("state") in TERMINAL_STATES and reported.get("has_all") and not reported.get("is_sending"))
 
 
 def write_whole(path: Path, text: str) -> None:

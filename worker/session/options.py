@@ -51,6 +51,8 @@ class WorkerOptions(NodeOptions):
     """Import torch ahead of the next launch."""
     run_as: RunAs = field(default_factory=RunAs)
     """The accounts that trainings run under."""
+    keep_attempts_s: float | None = None
+    """How long the folders of ended attempts are kept; None: for ever."""
     only_attempt: int | None = None
     """In a Slurm job: the fencing token of the only attempt to serve."""
 

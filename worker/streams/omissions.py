@@ -96,6 +96,11 @@ class Omissions:
         log.error("%s: points at byte %d are set aside: %s", batch.path, batch.start, error)
         self._save()
 
+    @property
+    def has_set_aside(self) -> bool:
+        """Whether points of this attempt are on this node only."""
+        return bool(self._notes.set_aside)
+
     def findings(self) -> list[Finding]:
         """Return one finding for all damaged event files, and one for all points that the server did not accept."""
         return self._damage() + self._refusals()

@@ -126,6 +126,24 @@ class Daemon:
         return {attempt.assignment.run_id for attempt in self.attempts if not attempt.is_over}
 
     @property
+    def runs_in_use(self) -> set[str]:
+        """The runs that something is to be done for here."""
+        resends = [*self._resends, *(new.resends if (new := self._desired_state) else ())]
+        return {one.run_id for one in self._assignments} | {one.run_id for one in resends}
+
+    @property
+    def workdirs(self) -> set[str]:
+        """The folders in which attempts that are not settled run in place."""
+        return {one.spec.workdir for one in self._assignments if one.spec.workdir}
+
+    @property
+    def _assignments(self) -> list[Assignment]:
+        """Those of attempts that are not settled, or not begun yet; for any thread."""
+        assignments = [*(new.assignments if (new := self._desired_state) else ())]
+        assignments += [attempt.assignment for attempt in tuple(self._attempts.values())]
+        return assignments + [assignment for assignment, _ in tuple(self._lost_attempts.values())]
+
+    @property
     def has_ranks(self) -> bool:
         """Whether processes of an attempt run on this node."""
         return any(attempt.has_ranks for attempt in self.attempts)
@@ -186,7 +204,8 @@ class Daemon:
         try:
             folder = self._folder_of(resend.run_id, resend.attempt, resend.node_rank)
             assignment, client = _read_assignment(folder), self._client_of(resend)
-            send_again(resend, assignment, folder, client, adoption, may_continue, self._clock)
+            keep_s = self._node.keep_attempts_s
+            send_again(resend, assignment, folder, client, adoption, may_continue, self._clock, keep_s)
         except (RequestFailed, OSError, ValueError) as error:
             backoff.failed(now := self._clock.now(), now - began)
             self._log_error(subject, f"{subject}: {error}")

@@ -6,6 +6,7 @@ import logging
 import math
 import threading
 from collections.abc import Callable, Collection
+from functools import partial
 from pathlib import Path
 from typing import TypeAlias
 
@@ -28,6 +29,7 @@ from worker.session.client import Client
 from worker.session.failures import ServerAway
 from worker.session.server_session import Backoff
 from worker.trainings.daemon import SHUTDOWN_GRACE_S, ClientOf, Daemon
+from worker.trainings.ended_attempts import FIRST_LOOK_S, LOOK_EVERY_S, EndedAttempt, EndedAttempts
 
 log = logging.getLogger("worker")
 
@@ -64,7 +66,7 @@ class Trainings:
         self.order = 0
         """The number of the newest order that was taken up."""
         self._wake, self._closed, self._pauses = threading.Event(), threading.Event(), LoopPauses(clock)
-        self._idle_cores = IdleCores()
+        self._idle_cores, self._has_orders = IdleCores(), False
         self._has_stopped_stepping: threading.Event | None = None
 
     @property
@@ -109,12 +111,16 @@ class Trainings:
         for loop in loops:
             start_thread(loop.__name__, loop, self._clock)
         self._checkpoint_tasks.start()
+        if (keep_s := self._node.keep_attempts_s) is not None:
+            ended = EndedAttempts(self._node.data_dir, keep_s, self._is_in_use, self._clock)
+            start_thread("ended attempts", partial(self._remove_ended, ended), self._clock)
         self._has_stopped_stepping = start_thread("steps", self._step, self._clock)
 
     def set_desired_state(self, desired: DesiredState, *, may_start: bool) -> None:
         """Take up the newest desired state; `may_start`: the server has the same protocol version."""
         self.daemon.starts_new = may_start
         self.daemon.set_desired_state(desired)
+        self._has_orders = True
         self._checkpoint_tasks.set_desired(desired.checkpoint_tasks)
         self._wake.set()
 
@@ -191,6 +197,20 @@ class Trainings:
             except ServerAway as error:
                 log.debug("checkpoints wait: %s", error)
                 self._clock.pause(backoff.failed(self._clock.now()), self._closed)
+
+    def _is_in_use(self, ended: EndedAttempt) -> bool:
+        """Whether something is to be done for its run, or a run that is not over works in its folder."""
+        workdirs = [Path(workdir).resolve() for workdir in self.daemon.workdirs]
+        is_workplace = any(workdir.is_relative_to(ended.folder.resolve()) for workdir in workdirs)
+        return is_workplace or ended.run_id in self.daemon.runs_in_use | self._checkpoint_tasks.runs
+
+    def _remove_ended(self, ended: EndedAttempts) -> None:
+        self._clock.pause(FIRST_LOOK_S, self._closed)
+        while not self._closed.is_set():
+            for pause_s in ended.tidy() if self._has_orders else ():  # only the server knows what is asked for again
+                if self._clock.pause(pause_s, self._closed):
+                    return
+            self._clock.pause(LOOK_EVERY_S, self._closed)
 
     def _prepare_starts(self) -> None:
         if self._imports_ahead:

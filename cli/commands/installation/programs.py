@@ -84,6 +84,16 @@ RunAsOption = Annotated[
     ),
 ]
 
+KeepAttempts = Annotated[
+    str | None,
+    typer.Option(
+        metavar="TIME",
+        help="Remove folders of ended attempts after this time (7d), once the dashboard has all that it keeps of them.",
+        envvar="RANKZERO_KEEP_ATTEMPTS",
+        show_default="keep all",
+    ),
+]
+
 NewStore = Annotated[
     bool,
     typer.Option("--new-store", help="Start with an empty store even though the one in this directory is missing."),

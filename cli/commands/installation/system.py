@@ -155,6 +155,7 @@ def examine(data: Path) -> Iterator[CheckResult]:
         ("checkpoints", _checkpoints),
         ("files", lambda: _files(data)),
         ("disk space", lambda: _disk(data)),
+        ("ended attempts", lambda: _ended_attempts(data)),
         ("tokens", lambda: _tokens(data)),
         ("secrets", lambda: _secrets(data)),
         ("shared memory", _shared_memory),
@@ -271,6 +272,19 @@ def _disk(data: Path) -> tuple[bool, str]:
         return True, message if forecast is None else f"{message} Of the dashboard's files: {forecast['sentence']}."
     advice = "; ".join(one["command"] for one in forecast["deletable"][:NAMED_IN_FORECAST])
     return False, f"{forecast['sentence']}. Set a rule (`rankzero retention set`){f', or: {advice}' if advice else ''}."
+
+
+def _ended_attempts(data: Path) -> tuple[bool, str]:
+    if not (data / "runs").is_dir():
+        return True, "no attempt has trained here."
+    from worker.trainings.ended_attempts import held_bytes, removable
+
+    if not (attempts := removable(data)):
+        return True, "none whose folder is to be removed."
+    held, is_all = held_bytes(attempts)
+    folders = formats.plural(len(attempts), "folder")
+    message = f"{folders} {formats.agree(len(attempts), 'holds', 'hold')} {'' if is_all else 'more than '}"
+    return True, f"{message}{formats.size(held)} that `rankzero worker --keep-attempts 7d` removes after a week."
 
 
 def _forecast(data: Path) -> dict[str, Any] | None:

@@ -12,7 +12,8 @@ from typing import Annotated, NoReturn
 
 import typer
 
-from cli.commands.installation.programs import Python, RunAsOption, Slots, WarmStart, accounts
+from cli.commands.installation.programs import KeepAttempts, Python, RunAsOption, Slots, WarmStart, accounts
+from cli.durations import seconds
 from cli.extras import require
 from cli.server.client import data_directory
 from cli.server.code import named_interpreter
@@ -48,6 +49,7 @@ def worker(
     ] = False,
     warm_start: WarmStart = True,
     run_as: RunAsOption = None,
+    keep_attempts: KeepAttempts = None,
     print_unit: Annotated[
         bool,
         typer.Option("--print-unit", help="Print a systemd unit that starts this worker, and start nothing."),
@@ -67,6 +69,7 @@ def worker(
         stop_runs=stop_runs,
         warm_start=warm_start,
         run_as=accounts(run_as),
+        keep_attempts_s=seconds(keep_attempts, "--keep-attempts") if keep_attempts else None,
         only_attempt=only_attempt,
     )
     if print_unit:
@@ -128,6 +131,7 @@ def _command(options: WorkerOptions) -> list[str]:
         "--token-file": options.token_file,
         "--address": options.address,
         "--python": options.python,
+        "--keep-attempts": None if options.keep_attempts_s is None else f"{options.keep_attempts_s:g}",
     }
     command += [part for flag, value in values.items() if value is not None for part in (flag, str(value))]
     command += [part for key, value in options.labels.items() for part in ("--label", f"{key}={value}")]
