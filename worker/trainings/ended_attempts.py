@@ -87,7 +87,7 @@ class EndedAttempts:
 def removable(data: Path) -> list[EndedAttempt]:
     """Return the attempts whose folders nothing needs, those that ended first in front.
 
-    A run's newest attempt here is none of them unless it succeeded: a person who resumes the run may look at it first."""
+    A run's newest attempt here is none of them unless it succeeded: a resume looks at it first."""
     folders = [folder for folder in _folders(data) if folder.resolve() == data.resolve() / folder.relative_to(data)]
     newest = dict[str, int]()
     for folder in folders:
