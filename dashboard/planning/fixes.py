@@ -191,7 +191,8 @@ LENGTHS = ("epochs", "max_steps")
 def last_good(run: RunView, checkpoints: Sequence[CheckpointView]) -> CheckpointView | None:
     """Return the last complete checkpoint from before the loss broke; None without any, or while it is finite."""
     since = run.loss_not_finite_since
-    whole = [checkpoint for checkpoint in checkpoints if checkpoint.complete and not checkpoint.is_part]
+    saved = [checkpoint for checkpoint in checkpoints if checkpoint.complete and checkpoint.merged_from is None]
+    whole = [checkpoint for checkpoint in saved if not checkpoint.is_part]
     named = [one for one in whole if one.step is not None and not one.step_is_inferred]
     usable = [one for one in named if since is not None and (one.step or 0) < since]
     return max(usable, key=lambda checkpoint: (checkpoint.step or 0, checkpoint.created_at), default=None)

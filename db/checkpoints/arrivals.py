@@ -56,7 +56,7 @@ def deletable(store: Store) -> list[Deletable]:
         kept = {run_id: _kept(session, run_id) for run_id in {run_id for *_, run_id, _ in rows}}
         free = [row for row in rows if row[0] not in kept[row[3]]]
     return [
-        Deletable(run_id, name, checkpoint_id, path, size_bytes, _command(run_id, path))
+        Deletable(run_id, name, checkpoint_id, path, size_bytes, _command(run_id, checkpoint_id))
         for checkpoint_id, path, size_bytes, run_id, name in free[:MOST_DELETABLE]
     ]
 
@@ -65,5 +65,6 @@ def _kept(session: Session, run_id: str) -> set[int]:
     return {*needed(session, run_id), *(view.id for view in listed(session, run_id) if view.latest or view.best)}
 
 
-def _command(run_id: str, path: str) -> str:
-    return shlex.join(["rankzero", "checkpoint", "delete", run_id, path])
+def _command(run_id: str, checkpoint_id: int) -> str:
+    """Return a command that names it by its id: another attempt may have saved a newer one of the same name."""
+    return shlex.join(["rankzero", "checkpoint", "delete", run_id, str(checkpoint_id)])

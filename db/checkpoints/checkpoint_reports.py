@@ -12,7 +12,8 @@ from db.checkpoints import merged
 from db.engine import Store
 from db.exceptions import NotOwner
 from db.lookups import add_history, attempt_scope, task_of_node
-from db.models import Attempt, Checkpoint, Discarded, Node, Task
+from db.models import Attempt, Checkpoint, CheckpointTask, Discarded, Node, Task
+from domain.checkpoints.tasks import ENDED_STATES
 from domain.messages import CheckpointFetch, CheckpointOffer
 from domain.text.formats import size
 
@@ -41,6 +42,8 @@ def offered(
             values = merged.values_of(source, offer)
         same = select(Checkpoint).filter_by(fence=fence, node_rank=node_rank, path=offer.path, sha256=offer.sha256)
         checkpoint = session.scalars(same).first()
+        if checkpoint is not None and offer.task_id is not None and checkpoint.deleted_at is not None:
+            merged.take_again(checkpoint, locate(attempt.run_id))
         if checkpoint is None:
             checkpoint = Checkpoint(
                 fence=fence,
@@ -150,13 +153,16 @@ def _change(store: Store, checkpoint_id: int, **values: object) -> None:
 
 
 def _overwritten(session: Session, newer: Checkpoint) -> list[Checkpoint]:
-    """Earlier versions of a checkpoint, except pinned and deleted ones, and those an attempt has started from.
+    """Earlier versions of a checkpoint, except pinned and deleted ones, and those an attempt or a task needs.
 
     Incomplete ones count only in a bucket: in the directory of files they cost nothing."""
     in_use = select(Attempt.resume_checkpoint_id).where(Attempt.resume_checkpoint_id.is_not(None))
     same_file = select(Checkpoint).filter_by(fence=newer.fence, node_rank=newer.node_rank, path=newer.path)
     older = same_file.where(Checkpoint.id < newer.id, Checkpoint.id.not_in(in_use), Checkpoint.deleted_at.is_(None))
-    older = older.where(Checkpoint.pinned_at.is_(None))
+    older = older.where(Checkpoint.pinned_at.is_(None), Checkpoint.merged_from.is_not_distinct_from(newer.merged_from))
+    reads = or_(CheckpointTask.checkpoint_id == Checkpoint.id, CheckpointTask.other_id == Checkpoint.id)
+    tasks = select(CheckpointTask.id).where(reads, CheckpointTask.state.not_in(ENDED_STATES))
+    older = older.where(~tasks.exists())
     return list(session.scalars(older.where(or_(Checkpoint.complete, Checkpoint.location.is_not(None)))))
 
 

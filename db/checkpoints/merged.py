@@ -7,6 +7,7 @@ from sqlalchemy.orm import Session
 
 from db.exceptions import NotOwner
 from db.models import Attempt, Checkpoint, CheckpointTask
+from domain.checkpoints.contents import Contents
 from domain.checkpoints.tasks import ENDED_STATES, TaskKind
 from domain.messages import CheckpointOffer
 
@@ -32,11 +33,18 @@ def is_sent_by(session: Session, node_id: str, checkpoint: Checkpoint) -> bool:
     return any(_is_of(task, node_id) for task in session.scalars(merges))
 
 
+def take_again(checkpoint: Checkpoint, location: str | None) -> None:
+    """List a deleted one again, because a person asked for the merge again; it is sent anew where its bytes are gone."""
+    checkpoint.deleted_at = checkpoint.deleted_by = checkpoint.deleted_why = None
+    if not checkpoint.complete:
+        checkpoint.received_bytes, checkpoint.upload_id, checkpoint.location = 0, None, location
+
+
 def values_of(source: Checkpoint, offer: CheckpointOffer) -> dict[str, object]:
-    """The values of a merged checkpoint: step and moment are its source's."""
-    return {"merged_from": source.id, "step": source.step, "written_at": source.written_at, "prefix": None} | (
-        offer.model_dump(include={"path", "size_bytes", "sha256"})
-    )
+    """The values of a merged checkpoint: step and moment are its source's, and it holds weights alone."""
+    of_source = {"merged_from": source.id, "step": source.step, "written_at": source.written_at, "prefix": None}
+    offered = offer.model_dump(include={"path", "size_bytes", "sha256"})
+    return of_source | offered | {"holds": Contents(kinds=["model"]).model_dump()}
 
 
 def _is_of(task: CheckpointTask, node_id: str) -> bool:

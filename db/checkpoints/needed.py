@@ -48,7 +48,8 @@ def _with_origin(session: Session, run_id: str, reasons: dict[int, str]) -> dict
     except UnclearCheckpoint:
         return {checkpoint.id: UNCLEAR for checkpoint in session.scalars(_complete(run_id))} | reasons
     for evidence in session.scalars(_diverging(run_id)):
-        before = _complete(run_id).where(Checkpoint.step < (divergence.since(evidence) or 0))
+        before = _complete(run_id).where(Checkpoint.merged_from.is_(None))
+        before = before.where(Checkpoint.step < (divergence.since(evidence) or 0))
         newest = before.order_by(Checkpoint.step.desc(), Checkpoint.id.desc()).limit(1)
         if (good := session.scalars(newest).first()) is not None:
             reasons.setdefault(good.id, "the last one before its loss diverged")

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import cast
 
 from sqlalchemy import Select, or_, select
-from sqlalchemy.orm import Session, aliased
+from sqlalchemy.orm import Session, aliased, defer
 
 from db.engine import Store
 from db.models import Attempt, Checkpoint, CheckpointTask, Node
@@ -44,21 +44,23 @@ def tasks_of_run(store: Store, run_id: str, kind: TaskKind | None = None) -> lis
     if kind is not None:
         query = query.where(CheckpointTask.kind == kind.value)
     with store.read() as session:
-        views = _views(session, query.order_by(CheckpointTask.id.desc()).limit(MOST_LISTED))
-    return [view.model_copy(update={"result": None}) for view in views]
+        query = query.options(defer(CheckpointTask.result))  # megabytes each
+        return _views(session, query.order_by(CheckpointTask.id.desc()).limit(MOST_LISTED), with_results=False)
 
 
 MOST_LISTED = 100
 
 
-def _views(session: Session, query: Select[CheckpointTask, str, str, str]) -> list[CheckpointTaskView]:
+def _views(
+    session: Session, query: Select[CheckpointTask, str, str, str], with_results: bool = True
+) -> list[CheckpointTaskView]:
     return [
         CheckpointTaskView(
             id=task.id, kind=TaskKind(task.kind), checkpoint_id=task.checkpoint_id, name=name, other_id=task.other_id,
             other_name=other_name, node=node or "that was removed", by=task.by, asked_at=task.asked_at,
             state=cast(TaskState, task.state), doing=_doing(task), done_bytes=task.done_bytes,
             total_bytes=task.total_bytes,
-            message=task.message, result=task.result, merged_id=task.merged_id, ended_at=task.ended_at,
+            message=task.message, result=task.result if with_results else None, merged_id=task.merged_id, ended_at=task.ended_at,
             options=task.options,
         )
         for task, name, other_name, node in session.execute(query)

@@ -52,7 +52,11 @@ def ask(
             _source(session, other_id, Action.SEE)
         if kind is TaskKind.MERGE and checkpoint.merged_from is not None:
             raise WrongState(f"Checkpoint {checkpoint.path} is merged already: merge the one that it was merged from.")
-        if (task := _equal_task(session, kind, checkpoint_id, other_id, options)) is None:
+        task = _equal_task(session, kind, checkpoint_id, other_id, options)
+        if task is not None and _is_stuck(session, task, now):
+            _node_for(session, checkpoint, kind, now)  # without another node it waits on
+            task.state, task.ended_at, task.message, task = "cancelled", now, AWAY, None
+        if task is None:
             node = _node_for(session, checkpoint, kind, now)
             rights = acting.rights()
             task = CheckpointTask(
@@ -83,6 +87,17 @@ def cancel(store: Store, task_id: int, now: float) -> AskedTask:
         if task.state == "waiting" or (task.state == "running" and (node is None or _is_away(session, node, now))):
             task.state, task.ended_at = "cancelled", now
         return AskedTask(task.id, run.id, task.node_id, tuple(drop_partial(session, task, now)))
+
+
+AWAY = "Its node is away: another one does it anew."
+
+
+def _is_stuck(session: Session, task: CheckpointTask, now: float) -> bool:
+    """Whether the node that works on a task is away."""
+    if task.state in ENDED_STATES:
+        return False
+    node = session.get(Node, task.node_id)
+    return node is None or _is_away(session, node, now)
 
 
 def _source(session: Session, checkpoint_id: int, action: Action) -> tuple[Checkpoint, Run]:

@@ -108,6 +108,7 @@ _WORDS: dict[Kind, set[str]] = {
     "rng": {"rng", "rngs", "random"},
     "sampler": {"sampler", "samplers", "dataloader", "dataloaders", "loader", "loaders"},
 }
+_SETTINGS = {"config", "cfg", "args", "hparams", "hyper", "hyperparameters", "options", "settings"}
 _STEP_WORDS = {"step", "steps", "epoch", "epochs", "iter", "iters", "iteration", "iterations", "loops"}
 _WRAPPERS = {"app", "app_state", "state", "state_dict", "train_state", "checkpoint"}
 """First parts of a distributed checkpoint's names that say nothing."""
@@ -166,6 +167,8 @@ def _kinds_of_entry(name: str, value: object, depth: int, visited: set[int]) -> 
     if value is None or value is False or (isinstance(value, Mapping | list) and not value):
         return set()
     words = _words(name)
+    if words & _SETTINGS or isinstance(value, str | bool):  # optimizer="adamw" is a setting, not the optimizer's state
+        return set()
     if named := _kinds_of_words(name):
         return named
     if words & _STEP_WORDS:

@@ -110,7 +110,8 @@ def _world_refusal(contents: Contents, then: int, now: int) -> str | None:
     """Why a checkpoint cannot be loaded on another number of ranks."""
     if then == now:
         return None
-    if contents.layout == DEEPSPEED and "optimizer" in contents.kinds:
+    is_divided = "optimizer" in contents.by_rank or (then == 1 and "optimizer" in contents.kinds)
+    if contents.layout == DEEPSPEED and is_divided:
         return (
             f"DeepSpeed ZeRO loads its optimizer only on the {then} ranks that saved it, and {now} would start. Launch "
             f"it on {then} ranks, or convert the checkpoint first: ds_to_universal.py."

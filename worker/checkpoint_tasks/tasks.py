@@ -132,9 +132,14 @@ class CheckpointTasks:
                 break
             except ServerAway:
                 self._clock.pause(backoff.failed(self._clock.now()))
-            except (RequestRefused, AttemptSuperseded) as error:
+            except AttemptSuperseded as error:
                 log.info("checkpoint task %d: %s", task.task_id, error)
                 break
+            except RequestRefused as error:  # a proxy may take no result of that size: the task must not stay open
+                log.info("checkpoint task %d: %s", task.task_id, error)
+                if report.state != "succeeded":
+                    break
+                report = _failed(f"The dashboard did not take the result: {error}")
         with self._lock:
             self._done.add(task.task_id)
 

@@ -39,6 +39,8 @@ from worker.session.server_session import Backoff
 
 T = TypeVar("T")
 KINDS = tuple(TaskKind)
+OLDEST_PYTHON = (3, 10)
+"""Of a run, for the programs that read checkpoints."""
 """What this worker can do, as it tells the server."""
 MERGED_FILE = "model.safetensors"
 """The name under which libraries look for a merged checkpoint of one file."""
@@ -142,6 +144,11 @@ class TaskWork:
         spec = maker.with_environment(self._assignment()).spec
         interpreter = ask(find(spec.python or self._node.python), self._env)
         check(interpreter)
+        if tuple(map(int, re.findall(r"\d+", interpreter.python)[:2])) < OLDEST_PYTHON:
+            raise TaskFailed(
+                f"The run's Python {interpreter.path} is {interpreter.python}, and a node reads checkpoints with Python "
+                f"{'.'.join(map(str, OLDEST_PYTHON))} or newer: download the checkpoint as it was saved."
+            )
         return interpreter.path
 
     def _own_folder(self) -> Path:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import base64
 import hashlib
-from collections.abc import Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
@@ -13,6 +13,9 @@ from domain.checkpoints.push_target import PushTarget
 from domain.model_card import CARD_NAME
 from worker.pushing.push_report import Cut, Failed, Refused, Report
 from worker.pushing.pushed_files import PushedFile
+
+SINGLE, INDEX = "model.safetensors", "model.safetensors.index.json"
+"""Weights in one file, and the index of several, as save_pretrained calls them."""
 
 
 class Bucket:
@@ -41,6 +44,7 @@ class Bucket:
 
     def send(self, files: list[PushedFile], message: str) -> dict[str, Any]:
         """Send what is not there yet, and check all of it. Raises Refused, Cut, Failed, OSError."""
+        self._require_no_older_weights({file.name for file in files})
         sums = {}
         for file in files:
             self._report.doing(f"reads {file.name}")
@@ -54,6 +58,14 @@ class Bucket:
             self._report.at(done_bytes)
         self._check(files, sums)
         return {"url": str(self._target)}
+
+    def _require_no_older_weights(self, names: Collection[str]) -> None:
+        """Raises Refused where a file of an earlier push would be loaded in place of the shards."""
+        if INDEX in names and self._head(PushedFile(SINGLE, b"")) is not None:
+            raise Refused(
+                f"{self._target} has the {SINGLE} of an earlier push, which from_pretrained would load in place of these "
+                "shards: delete it there, or push to another prefix."
+            )
 
     def _send(self, file: PushedFile, sums: Sums, done_bytes: int) -> None:
         if len(sums.parts) > 1:

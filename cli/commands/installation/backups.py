@@ -28,6 +28,8 @@ if TYPE_CHECKING:
 
 T = TypeVar("T")
 LOWEST_PRIORITY = 19
+STORE_SUFFIXES = {".sqlite", ".sqlite3", ".bak"}
+"""Suffixes that copies of the store often have; a folder of that name would be a surprise."""
 """Trainings on this machine go first, at its cores and at its disks."""
 
 
@@ -53,6 +55,10 @@ def backup(
     """Back up store, files and keys into a folder, while runs continue.
 
     Raises CommandFailed where it cannot be written, or FILE exists."""
+    if target.suffix in STORE_SUFFIXES:
+        raise CommandFailed(
+            f"{target}: a copy of the store ends in .db, a folder of backups not in {target.suffix}.", 2
+        )
     if target.suffix == ".db":
         return _back_up_store(target, data, as_json)
     require("backup DIR", "server")

@@ -101,7 +101,8 @@ def download(
     """Download a checkpoint. An interrupted download continues; the SHA-256 is verified."""
     server = server_at(data)
     checkpoint = choose(server.get(run_path(run, "checkpoints")), run, name)
-    if (wanted := format or (Format.SAFETENSORS if strip_prefix or safetensors else None)) is not None:
+    wanted = format or (Format.SAFETENSORS if strip_prefix or safetensors else None)
+    if wanted is not None and (wanted is Format.HF or checkpoint.get("merged_from") is None):
         checkpoint = merged_checkpoint(server, run, followed(server, merge(server, checkpoint, wanted.value)))
     target = target_path(checkpoint["name"], output)
     if is_there(target, checkpoint, overwrite=output is not None):

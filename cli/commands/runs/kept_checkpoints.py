@@ -66,6 +66,6 @@ def named(
 def _deleted(run: str, answer: dict[str, Any]) -> str:
     if answer.get("kept_until") is None:
         return "The checkpoint is deleted for good."
-    restore_it = shlex.join(["rankzero", "checkpoint", "restore", run, answer["name"]])
+    restore_it = shlex.join(["rankzero", "checkpoint", "restore", run, str(answer["id"])])
     until = formats.clock_time(answer["kept_until"])
     return f"Checkpoint {printable(answer['name'])} is deleted. Can be restored until {until} UTC: `{restore_it}`."

@@ -91,8 +91,8 @@ AT_ONCE = "delete_at_once"
 
 
 def checkpoint_line(checkpoint: CheckpointView) -> str:
-    """Return a checkpoint in one line: its name, step, loss and marks."""
-    parts = [checkpoint.name]
+    """Return a checkpoint in one line: its name, attempt, step, loss and marks."""
+    parts = [checkpoint.name] + [f"attempt {checkpoint.attempt}"] * (checkpoint.attempt > 1)
     if checkpoint.step is not None:
         parts.append(f"step {'≈ ' if checkpoint.step_is_inferred else ''}{count(checkpoint.step)}")
     if checkpoint.loss is not None:

@@ -46,10 +46,16 @@ def _single(run: RunView, complete: Sequence[CheckpointView]) -> None:
                 on_click=actions.told(_unpin if is_pinned else retention.pin), args=(chosen.id,),
                 **permissions.limits_on(run, "No rule deletes a pinned checkpoint."),
             )  # fmt: skip
+            keeps_none = not service.current().deletions.kept_days
+            is_sure = not keeps_none or st.checkbox("Delete for good", key=f"delete_for_good_{chosen.id}")
             st.button(
                 f"Delete, frees {size(chosen.size_bytes)}", icon=":material/delete:",
                 key=f"delete_checkpoint_{chosen.id}", on_click=actions.told(retention.delete), args=(chosen.id,),
-                **permissions.limits_on(run, "It can be restored for some days.", disabled=is_pinned),
+                **permissions.limits_on(
+                    run,
+                    "It cannot be restored." if keeps_none else "It can be restored for some days.",
+                    disabled=is_pinned or not is_sure,
+                ),
             )  # fmt: skip
 
 

@@ -55,7 +55,8 @@ def _checkpoint(run: RunView, checkpoints: Sequence[CheckpointView]) -> Checkpoi
     """Ask for the checkpoint; the last one from before the loss broke is chosen at first, else the latest.
 
     None while none is chosen because nothing tells which files are one."""
-    complete = sorted((one for one in checkpoints if one.complete), key=lambda one: one.is_part)
+    complete = [one for one in checkpoints if one.complete]
+    complete.sort(key=lambda one: one.is_part or one.merged_from is not None)
     if not complete:
         st.markdown("The run has no complete checkpoint, so it starts from the beginning.")
         return None

@@ -9,6 +9,8 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
+PIECE_BYTES = 1024 * 1024
+
 
 @contextmanager
 def digesting() -> Iterator[Digests]:
@@ -35,5 +37,7 @@ class Digests:
 def describe(path: Path, name: str) -> dict[str, Any]:
     """A file's name, size_bytes and sha256. Raises OSError."""
     with path.open("rb") as file:
-        sha256 = hashlib.file_digest(file, "sha256").hexdigest()
-        return {"name": name, "size_bytes": file.tell(), "sha256": sha256}
+        sha256 = hashlib.sha256()
+        while piece := file.read(PIECE_BYTES):
+            sha256.update(piece)
+        return {"name": name, "size_bytes": file.tell(), "sha256": sha256.hexdigest()}

@@ -88,7 +88,7 @@ def _part(entry: Entry, place: tuple[slice, ...]) -> torch.Tensor:
     rows = torch.empty((end - begin, *others), dtype=dtype)
     with open_file(entry.piece.path) as file:
         fill(file, entry.piece.at + begin * math.prod(others) * dtype.itemsize, rows)
-    return rows[:, *place[1:]]
+    return rows[(slice(None), *place[1:])]
 
 
 _ADVICE = "Merge again; if it happens twice, check the node's disk and memory."

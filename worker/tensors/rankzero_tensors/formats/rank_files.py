@@ -14,13 +14,17 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from torch.distributed.tensor import DTensor, Replicate, Shard
 
 from ..mapped import Assembly, MappedSource, Sample, first_of, whole
 from ..model_part import Keys, is_other, model_part
 from ..names import listed, plain_names, renaming_notes
 from ..sources import Refused, Source
 from . import inert
+
+try:
+    from torch.distributed.tensor import DTensor, Replicate, Shard
+except ImportError:  # torch 2.4
+    from torch.distributed._tensor import DTensor, Replicate, Shard  # type: ignore[no-redef]
 
 NAME = re.compile(r"(?P<stem>.*?)[-_.]?(?:world_size_(?P<world_size>\d+)_)?rank[-_]?(?P<rank>\d+)\.(?:pt|pth|bin|ckpt)")
 WEIGHTS = {".safetensors", ".pt", ".pth", ".bin", ".ckpt"}
