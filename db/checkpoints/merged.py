@@ -34,7 +34,7 @@ def is_sent_by(session: Session, node_id: str, checkpoint: Checkpoint) -> bool:
 
 
 def take_again(checkpoint: Checkpoint, location: str | None) -> None:
-    """List a deleted one again, because a person asked for the merge again; it is sent anew where its bytes are gone."""
+    """List a deleted one again, because a person asked for the merge again; it is sent anew if its bytes are gone."""
     checkpoint.deleted_at = checkpoint.deleted_by = checkpoint.deleted_why = None
     if not checkpoint.complete:
         checkpoint.received_bytes, checkpoint.upload_id, checkpoint.location = 0, None, location

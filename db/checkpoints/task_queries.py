@@ -60,8 +60,8 @@ def _views(
             other_name=other_name, node=node or "that was removed", by=task.by, asked_at=task.asked_at,
             state=cast(TaskState, task.state), doing=_doing(task), done_bytes=task.done_bytes,
             total_bytes=task.total_bytes,
-            message=task.message, result=task.result if with_results else None, merged_id=task.merged_id, ended_at=task.ended_at,
-            options=task.options,
+            message=task.message, result=task.result if with_results else None, merged_id=task.merged_id,
+            ended_at=task.ended_at, options=task.options,
         )
         for task, name, other_name, node in session.execute(query)
     ]  # fmt: skip

@@ -146,7 +146,7 @@ class TaskWork:
         check(interpreter)
         if tuple(map(int, re.findall(r"\d+", interpreter.python)[:2])) < OLDEST_PYTHON:
             raise TaskFailed(
-                f"The run's Python {interpreter.path} is {interpreter.python}, and a node reads checkpoints with Python "
+                f"The run's Python {interpreter.path} is {interpreter.python}, and checkpoints are read with Python "
                 f"{'.'.join(map(str, OLDEST_PYTHON))} or newer: download the checkpoint as it was saved."
             )
         return interpreter.path

@@ -63,8 +63,8 @@ class Bucket:
         """Raises Refused where a file of an earlier push would be loaded in place of the shards."""
         if INDEX in names and self._head(PushedFile(SINGLE, b"")) is not None:
             raise Refused(
-                f"{self._target} has the {SINGLE} of an earlier push, which from_pretrained would load in place of these "
-                "shards: delete it there, or push to another prefix."
+                f"{self._target} has the {SINGLE} of an earlier push, which from_pretrained would load in place of "
+                "these shards: delete it there, or push to another prefix."
             )
 
     def _send(self, file: PushedFile, sums: Sums, done_bytes: int) -> None:

@@ -56,9 +56,7 @@ def backup(
 
     Raises CommandFailed where it cannot be written, or FILE exists."""
     if target.suffix in STORE_SUFFIXES:
-        raise CommandFailed(
-            f"{target}: a copy of the store ends in .db, a folder of backups not in {target.suffix}.", 2
-        )
+        raise CommandFailed(f"{target}: a copy of the store ends in .db, no folder of backups in {target.suffix}.", 2)
     if target.suffix == ".db":
         return _back_up_store(target, data, as_json)
     require("backup DIR", "server")

@@ -48,12 +48,16 @@ def test_a_part_without_a_model_is_nothing_to_resume_from() -> None:
 @pytest.mark.parametrize(
     ("contents", "why"),
     [
-        (Contents(kinds=["model", "optimizer"], layout="DeepSpeed checkpoint"), "DeepSpeed ZeRO loads its optimizer"),
+        (
+            Contents(kinds=["model", "optimizer"], by_rank=["optimizer"], layout="DeepSpeed checkpoint"),
+            "DeepSpeed ZeRO loads its optimizer",
+        ),
+        (Contents(kinds=["model", "optimizer"], layout="DeepSpeed checkpoint"), None),
         (Contents(kinds=["model", "optimizer"], by_rank=["model", "optimizer"]), "(model and optimizer)"),
         (Contents(kinds=["model", "optimizer"], layout="distributed checkpoint"), None),
         (Contents(kinds=["model", "optimizer", "rng"], by_rank=["rng"]), None),
     ],
-    ids=["deepspeed", "files of ranks", "dcp", "random states"],
+    ids=["deepspeed zero", "deepspeed stage 0", "files of ranks", "dcp", "random states"],
 )
 def test_another_number_of_ranks_is_refused_where_it_cannot_work(contents: Contents, why: str | None) -> None:
     it = plan(contents, Change("world_size", "World size", 2, 4), worlds=(2, 4))

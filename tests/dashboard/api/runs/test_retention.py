@@ -145,4 +145,5 @@ def test_the_forecast_names_what_could_go(dashboard: Running, run_id: str) -> No
     assert forecast["bytes_per_s"] > 0 and forecast["full_in_s"] > 0 and not forecast["is_soon"]
     assert "at this rate" in forecast["sentence"]
     assert [one["name"] for one in forecast["deletable"]] == [f"work/step_{step}.pt" for step in (10, 20, 30)]
-    assert forecast["deletable"][0]["command"] == f"rankzero checkpoint delete {run_id} work/step_10.pt"
+    first = forecast["deletable"][0]
+    assert first["command"] == f"rankzero checkpoint delete {run_id} {first['id']}"

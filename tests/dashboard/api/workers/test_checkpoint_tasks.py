@@ -60,7 +60,7 @@ def send_merged(
     place = node.client.offer_checkpoint(TaskRef(task.fence, task.node_rank), offer)
     if is_cut:
         node.client.send_checkpoint(place.checkpoint_id, 0, content[:3])
-    else:
+    elif not place.complete:
         node.client.send_checkpoint(place.checkpoint_id, 0, content)
         node.client.complete_checkpoint(place.checkpoint_id, sha256_of(content))
     return place.checkpoint_id
@@ -105,6 +105,42 @@ def test_equal_requests_share_one_task_and_its_result_while_that_is_there(dashbo
     with dashboard.service.store.write() as session:
         session.get_one(CheckpointTask, first["id"]).merged_id = 999  # deleted since
     assert ask(dashboard, checkpoint_id)["id"] > other["id"]
+
+
+def test_a_merged_checkpoint_that_was_deleted_is_merged_again(dashboard, node, saved) -> None:
+    run_id, checkpoint_id = saved
+    ask(dashboard, checkpoint_id)
+    (task,) = desired(node)
+    merged_id = send_merged(node, task)
+    report(node, task, "succeeded", result={}, merged_id=merged_id)
+    dashboard.http.delete(f"/api/checkpoints/{merged_id}").raise_for_status()
+    assert list(listed(dashboard, run_id)) == ["work/last.pt"]
+    for is_erased in (False, True):
+        if is_erased:
+            dashboard.http.delete(f"/api/checkpoints/{merged_id}").raise_for_status()
+            dashboard.http.delete("/api/deleted-checkpoints").raise_for_status()
+        ask(dashboard, checkpoint_id)
+        (task,) = desired(node)
+        report(node, task, "succeeded", result={}, merged_id=send_merged(node, task))
+        assert listed(dashboard, run_id)["merged/last.safetensors"]["complete"]
+        assert dashboard.http.get(f"/api/checkpoints/{merged_id}/file").content == MERGED
+
+
+def test_a_checkpoint_stays_while_a_node_reads_it_though_its_file_is_saved_anew(dashboard, node) -> None:
+    run_id = dashboard.launch()
+    training = node.task()
+    node.report(training, "running")
+    older = node.store_checkpoint(training, b"older", "work/last.pt")
+    ask(dashboard, older)
+    (task,) = desired(node)
+    node.store_checkpoint(training, b"newer", "work/last.pt")
+    assert dashboard.http.get(f"/api/checkpoints/{older}/file").content == b"older" and desired(node) == [task]
+    report(node, task, "succeeded", result={}, merged_id=send_merged(node, task))
+    newest = node.store_checkpoint(training, b"newest", "work/last.pt")
+    saved = [
+        one["id"] for one in dashboard.http.get(f"/api/runs/{run_id}/checkpoints").json() if not one["merged_from"]
+    ]
+    assert saved == [newest]
 
 
 def test_a_node_resumes_its_run_from_what_was_saved_not_from_what_was_merged(dashboard, node, saved) -> None:
@@ -191,6 +227,16 @@ def test_another_node_does_it_where_the_own_is_not_in_contact(dashboard, node, s
     with pytest.raises(AttemptSuperseded):
         report(node, task, "failed")
     assert dashboard.http.get(f"/api/checkpoints/{merged_id}/file").content == MERGED
+
+
+def test_a_task_of_a_node_that_is_away_is_done_anew_by_another(dashboard, node, saved) -> None:
+    _, checkpoint_id = saved
+    first = ask(dashboard, checkpoint_id)
+    other = dashboard.node("n1")
+    fall_silent(dashboard, node)
+    again = ask(dashboard, checkpoint_id)
+    assert again["id"] != first["id"] and [task.task_id for task in desired(other)] == [again["id"]]
+    assert dashboard.http.get(f"/api/checkpoint-tasks/{first['id']}").json()["state"] == "cancelled"
 
 
 def test_what_cannot_be_done_is_refused_with_the_next_step(dashboard, node, saved) -> None:

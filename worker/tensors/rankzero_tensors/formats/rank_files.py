@@ -24,7 +24,7 @@ from . import inert
 try:
     from torch.distributed.tensor import DTensor, Replicate, Shard
 except ImportError:  # torch 2.4
-    from torch.distributed._tensor import DTensor, Replicate, Shard  # type: ignore[no-redef]
+    from torch.distributed._tensor import DTensor, Replicate, Shard  # type: ignore[attr-defined]
 
 NAME = re.compile(r"(?P<stem>.*?)[-_.]?(?:world_size_(?P<world_size>\d+)_)?rank[-_]?(?P<rank>\d+)\.(?:pt|pth|bin|ckpt)")
 WEIGHTS = {".safetensors", ".pt", ".pth", ".bin", ".ckpt"}
