@@ -52,7 +52,7 @@ class Restoration:
         self.discard()
         self._require_room()
         damaged = dict[str, str]()
-        for place in (self._new_data, self._new_files):
+        for place in (self._new_data, self._new_files, self._new_files / "incoming"):
             make_private_directory(place)
         for name, entry in self.manifest.files.items():
             try:

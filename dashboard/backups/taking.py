@@ -76,7 +76,12 @@ def _check_place(settings: Settings, folder: Path) -> None:
             raise BackupUnusable(
                 f"{folder} is in {own} and would be lost with it: choose a folder elsewhere, best on another disk."
             )
-    if not settings.files_directory.is_dir():
+    require_files(settings)
+
+
+def require_files(settings: Settings) -> None:
+    """Raise BackupUnusable where the directory of files is not there, or is what a disk is to be mounted on."""
+    if not (settings.files_directory / "incoming").is_dir():  # every dashboard makes it when it starts
         raise BackupUnusable(
             f"There is no directory of files at {settings.files_directory}: set RANKZERO_FILES and --data as for the "
             "dashboard, and mount the disk if it is not there."

@@ -2,16 +2,21 @@
 
 from __future__ import annotations
 
+import sys
 from functools import partial
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import typer
 
 from cli.commands.installation.backups import counted, settings_of, told
 from cli.extras import require
-from cli.terminal import CommandFailed, print_json, print_outcome, say
+from cli.terminal import CommandFailed, ask_or_tell, print_json, print_outcome, say
 from domain.clock import SYSTEM_CLOCK
 from domain.text import formats
+
+if TYPE_CHECKING:
+    from dashboard.storage.inventory import Inventory
 
 MOST_NAMED = 5
 
@@ -45,14 +50,18 @@ def drill(folder: Path, as_json: bool) -> None:
         raise typer.Exit(1)
 
 
-def collect(data: Path | None, as_json: bool) -> None:
-    """Delete files without a row, and have checkpoints without their file sent again. Raises CommandFailed."""
+def collect(data: Path | None, yes: bool, as_json: bool) -> None:
+    """Delete files without a row, and have checkpoints without their file sent again, which is asked before.
+
+    Raises CommandFailed, typer.Abort."""
     require("doctor --collect", "server")
+    from dashboard.backups.taking import require_files
     from dashboard.private_files import AlreadyRunning, lock_data_directory
     from dashboard.storage import inventory
     from db.engine import Store
 
     settings, now = settings_of(data), SYSTEM_CLOCK.wall()
+    told(partial(require_files, settings))
     try:
         with lock_data_directory(settings.data):
             store = told(
@@ -60,6 +69,7 @@ def collect(data: Path | None, as_json: bool) -> None:
             )
             try:
                 found = inventory.take_inventory(store, settings.files_directory, now)
+                _confirm(found, yes)
                 inventory.collect(store, found, now)
             finally:
                 store.close()
@@ -78,14 +88,29 @@ def collect(data: Path | None, as_json: bool) -> None:
     )
 
 
+def _confirm(found: Inventory, yes: bool) -> None:
+    """Ask before rows are taken back: their files may be on a disk that is away. Raises CommandFailed, typer.Abort."""
+    if yes or not found.missing:
+        return
+    counts = ((found.checkpoints, "checkpoint"), (found.shorter, "log"), (found.snapshots, "code archive"))
+    lacking = formats.as_list([formats.plural(len(names), noun) for names, noun in counts if names])
+    if not sys.stdin.isatty():
+        raise CommandFailed(
+            f"Nothing was done: {lacking} would be taken back for want of files; add --yes to do it.", 2
+        )
+    ask_or_tell(f"Files are missing or too short: {lacking} will be taken back.")
+
+
 def files_check(data: Path) -> tuple[bool, str]:
     """Compare the files with the store, for `rankzero doctor`. Raises CommandFailed."""
     if not (data / "rankzero.db").exists():
         return True, "none yet."
+    from dashboard.backups.taking import require_files
     from dashboard.storage.inventory import take_inventory
     from db.engine import Store
 
     settings = settings_of(data)
+    told(partial(require_files, settings))
     store = Store.look_into(settings.data / "rankzero.db")
     try:
         found = take_inventory(store, settings.files_directory, SYSTEM_CLOCK.wall())

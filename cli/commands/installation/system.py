@@ -39,6 +39,7 @@ def doctor(
     collect: Annotated[
         bool, typer.Option("--collect", help="Delete files without a row; ask nodes for checkpoints without a file.")
     ] = False,
+    yes: Annotated[bool, typer.Option("--yes", help="Do not ask before --collect.")] = False,
     data: Data = None,
     as_json: Json = False,
 ) -> None:
@@ -48,7 +49,7 @@ def doctor(
     if restore_drill is not None:
         return drill.drill(restore_drill, as_json)
     if collect:
-        return drill.collect(data, as_json)
+        return drill.collect(data, yes, as_json)
     checks = list(examine(data_directory(data)))
     if as_json:
         print_json([{"check": check.name, "ok": check.ok, "message": check.message} for check in checks])

@@ -133,6 +133,26 @@ def test_doctor_names_what_does_not_belong_together_and_collects_it(rankzero: An
     found = files()
     assert not found["ok"] and f"checkpoint {checkpoint.name}" in found["message"]
     assert "checkpoints/999" in found["message"] and "doctor --collect" in found["message"]
-    collected = json.loads(rankzero("doctor", "--collect", "--data", str(data), "--json")[1])
+    code, _, err = rankzero("doctor", "--collect", "--data", str(data))
+    assert code == 2 and "1 checkpoint would be taken back" in err and "--yes" in err
+    assert files() == found
+    collected = json.loads(rankzero("doctor", "--collect", "--yes", "--data", str(data), "--json")[1])
     assert (collected["deleted"], collected["checkpoints"]) == (1, 1)
     assert files()["ok"]
+
+
+def test_no_row_is_taken_back_while_the_disk_with_the_files_is_away(rankzero: Any, data: Path, tmp_path: Path) -> None:
+    (data / "files").rename(tmp_path / "elsewhere")
+    for is_mount_point in (False, True):
+        if is_mount_point:
+            (data / "files").mkdir()
+        checks = json.loads(rankzero("doctor", "--data", str(data), "--json")[1])
+        (message,) = (check["message"] for check in checks if check["check"] == "files" and not check["ok"])
+        code, _, err = rankzero("doctor", "--collect", "--yes", "--data", str(data))
+        assert code == 1 and "mount the disk" in err and "mount the disk" in message
+        assert "mount the disk" in rankzero("backup", str(tmp_path / "backups"), "--data", str(data))[2]
+    (data / "files").rmdir()
+    (tmp_path / "elsewhere").rename(data / "files")
+    assert "files" not in [
+        check["check"] for check in json.loads(rankzero("doctor", "--data", str(data), "--json")[1]) if not check["ok"]
+    ]
