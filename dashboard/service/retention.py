@@ -133,9 +133,8 @@ class Retention:
         if (run_id := self._next()) is not None:
             self._apply(run_id, now)
         if now >= self._erase_from:
-            erasable = deleted_checkpoints.erase_due(self._store, now - self._kept_s, now)
-            self._remove(erasable)
-            self._erase_from = now + (0.0 if erasable.ids else ERASE_EVERY_S)
+            self._erase_from = now + ERASE_EVERY_S
+            self._erase_due(now)
 
     def _next(self) -> str | None:
         with self._lock:
@@ -153,6 +152,16 @@ class Retention:
             log.info("run %s: %d checkpoints deleted by its retention rule", run_id, len(names))
             self._erase_from = 0.0 if self._kept_s == 0 else self._erase_from
             self._announce(run_id)
+
+    def _erase_due(self, now: float) -> None:
+        """Erase some of what is due; a file that cannot be removed stays due, and holds up nothing else."""
+        erasable = deleted_checkpoints.erase_due(self._store, now - self._kept_s, now)
+        try:
+            self._remove(erasable)
+        except OSError as error:
+            log.warning("deleted checkpoints could not be erased, which is tried again: %s", error)
+        else:
+            self._erase_from = 0.0 if erasable.ids else self._erase_from
 
     def _remove(self, erasable: Erasable) -> None:
         if erasable.ids:

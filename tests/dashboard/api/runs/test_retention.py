@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pytest
 
+from dashboard.service.retention import ERASE_EVERY_S, Retention
 from dashboard.settings import DAY_S
 from domain.messages import CheckpointOffer
 from tests.dashboard.running import FakeNode, Running, sha256_of, wait_for
@@ -134,6 +135,23 @@ def test_a_removal_that_was_interrupted_is_done_later(
     assert dashboard.service.files.checkpoint(chosen).exists()
     dashboard.pass_by(7 * DAY_S + 60)
     wait_for(lambda: not dashboard.service.files.checkpoint(chosen).exists(), "its file to go")
+
+
+def test_a_file_that_cannot_be_removed_holds_up_nothing_else(dashboard: Running, run_id: str) -> None:
+    service, chosen = dashboard.service, by_step(dashboard, run_id, 20)
+    dashboard.http.delete(f"/api/checkpoints/{chosen}")
+    path, now = service.files.checkpoint(chosen), service.clock() + 8 * DAY_S
+    path.unlink()
+    path.mkdir()
+    retention = Retention(service.store, service.files, service.hub, lambda: now, 7.0)
+    retention.sweep()
+    path.rmdir()
+    path.touch()
+    retention.sweep()
+    assert path.exists(), "it is tried again at each tick"
+    now += ERASE_EVERY_S
+    retention.sweep()
+    assert not path.exists()
 
 
 def _killed(*_: object) -> None:
