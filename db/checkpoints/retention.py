@@ -5,9 +5,10 @@ from __future__ import annotations
 import math
 from collections.abc import Collection, Sequence
 
-from sqlalchemy import select
+from sqlalchemy import or_, select
 from sqlalchemy.orm import Session
 
+from db.attempts.deliveries import are_sent
 from db.attempts.new_attempt import rollbacks_of
 from db.checkpoints import retention_rules
 from db.checkpoints.checkpoint_queries import listed, with_steps
@@ -114,8 +115,8 @@ def _metrics(session: Session, run_id: str, rule: Rule | None, views: Collection
     metrics = {best.metric for best in rule.best} if rule else set()
     if not metrics:
         return {}
-    live = select(Attempt.number).where(Attempt.run_id == run_id, Attempt.state.not_in(TERMINAL_STATES))
-    running = set(session.scalars(live))
+    goes_on = or_(Attempt.state.not_in(TERMINAL_STATES), ~are_sent())  # its last points may still be on their way
+    running = set(session.scalars(select(Attempt.number).where(Attempt.run_id == run_id, goes_on)))
     points: dict[str, dict[int, LoggedPoints]] = {}
     query = (
         select(Attempt.number, Series)

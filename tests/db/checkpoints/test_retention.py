@@ -16,6 +16,7 @@ from db.checkpoints import (
 from db.exceptions import NoSuchRun, WrongState
 from db.models import Attempt, AuditEntry, Checkpoint, CheckpointTask
 from db.runs import deletion, run_queries, run_requests, shared_links
+from domain.messages import Delivery
 from domain.people.rights import Denied, Rights
 from domain.people.roles import Role
 from domain.requests.errors import InvalidRequest
@@ -109,6 +110,16 @@ def test_the_best_by_a_metric_stays(cluster, trained):
 def test_a_checkpoint_whose_metric_may_still_come_stays_until_the_end(cluster, trained):
     run_id, fence, _ = trained
     cluster.points(fence, 0, 5, {"val/loss": [(10, 0.5, 0.0), (20, 0.1, 0.0)]})
+    assert apply(cluster, run_id, "best 1 by val/loss") == [20, 30, 40, 50]
+    cluster.report(fence, "succeeded")
+    assert apply(cluster, run_id, "best 1 by val/loss") == [20, 50]
+
+
+def test_a_checkpoint_whose_metric_its_node_still_sends_stays(cluster, trained):
+    run_id, fence, _ = trained
+    cluster.points(fence, 0, 5, {"val/loss": [(10, 0.5, 0.0), (20, 0.1, 0.0)]})
+    left = Delivery(sent_bytes=1, total_bytes=2, seconds_left=1.0, has_points=True)
+    cluster.report(fence, "succeeded", delivery=left)
     assert apply(cluster, run_id, "best 1 by val/loss") == [20, 30, 40, 50]
     cluster.report(fence, "succeeded")
     assert apply(cluster, run_id, "best 1 by val/loss") == [20, 50]
