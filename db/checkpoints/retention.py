@@ -117,7 +117,7 @@ def _metrics(session: Session, run_id: str, rule: Rule | None, views: Collection
         return {}
     goes_on = or_(Attempt.state.not_in(TERMINAL_STATES), ~are_sent())  # its last points may still be on their way
     running = set(session.scalars(select(Attempt.number).where(Attempt.run_id == run_id, goes_on)))
-    points: dict[str, dict[int, LoggedPoints]] = {}
+    points: dict[str, dict[int, list[LoggedPoints]]] = {}
     query = (
         select(Attempt.number, Series)
         .join(Attempt, series_of(Attempt.fence))
@@ -126,21 +126,23 @@ def _metrics(session: Session, run_id: str, rule: Rule | None, views: Collection
     )
     for attempt, series in session.execute(query):
         for metric in metrics & {series.tag, name_of(0, series.source, series.tag)}:
-            points.setdefault(metric, {})[attempt] = LoggedPoints(session, series.id, series.count)
+            lives = points.setdefault(metric, {}).setdefault(attempt, [])
+            lives.append(LoggedPoints(session, series.id, series.count))
     saved: dict[int, list[int]] = {}
     for view in sorted(views, key=lambda view: view.step or 0):
         if view.step is not None:
             saved.setdefault(view.attempt, []).append(view.step)
     return {
         metric: {
-            attempt: _logged(by_attempt.get(attempt), saved.get(attempt, []), goes_on=attempt in running)
+            attempt: _logged(by_attempt.get(attempt, []), saved.get(attempt, []), goes_on=attempt in running)
             for attempt in saved.keys() & (by_attempt.keys() | running)
         }
         for metric, by_attempt in points.items()
     }
 
 
-def _logged(points: LoggedPoints | None, saved: Sequence[int], *, goes_on: bool) -> Logged:
-    by_step = dict(points.by_step()) if points is not None else {}
+def _logged(lives: Sequence[LoggedPoints], saved: Sequence[int], *, goes_on: bool) -> Logged:
+    """Join what an attempt's lives logged, the oldest first: what a later one repeats, counts."""
+    by_step = dict(point for points in lives for point in points.by_step())
     finite = sorted((step, value) for step, value in by_step.items() if math.isfinite(value))
     return Logged([step for step, _ in finite], [value for _, value in finite], saved, goes_on)

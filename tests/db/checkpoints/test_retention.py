@@ -107,6 +107,14 @@ def test_the_best_by_a_metric_stays(cluster, trained):
     assert apply(cluster, run_id, "last 1, best 1 by val/loss") == [20, 50]
 
 
+def test_what_earlier_lives_of_an_attempt_logged_counts(cluster, trained):
+    run_id, fence, _ = trained
+    first = {"val/loss": [(10, 0.5, 0.0), (20, 0.1, 1.0), (30, 0.05, 2.0), (40, 0.6, 3.0)]}
+    cluster.points(fence, 0, 5, first, path="events.1")
+    cluster.points(fence, 0, 5, {"val/loss": [(30, 0.7, 4.0), (50, 0.9, 5.0)]}, path="events.2")
+    assert apply(cluster, run_id, "last 1, best 1 by val/loss") == [20, 50]
+
+
 def test_a_checkpoint_whose_metric_may_still_come_stays_until_the_end(cluster, trained):
     run_id, fence, _ = trained
     cluster.points(fence, 0, 5, {"val/loss": [(10, 0.5, 0.0), (20, 0.1, 0.0)]})
