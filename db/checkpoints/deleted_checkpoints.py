@@ -120,9 +120,10 @@ def empty_bin(store: Store, now: float) -> Erasable:
     """Erase deleted checkpoints of the projects whose admin the actor is, before their time, some at once."""
     rights = acting.rights()
     with store.write() as session:
-        query = _due(now).add_columns(Run.project).join(Attempt, Attempt.fence == Checkpoint.fence)
-        found = session.execute(query.join(Run, Run.id == Attempt.run_id)).all()
-        erasable = _erase(session, [row for row, project in found if rights.may(Action.ERASE, project)], now)
+        projects = session.scalars(select(Run.project).distinct())
+        own = Run.project.in_([project for project in projects if rights.may(Action.ERASE, project)])
+        query = _due(now).join(Attempt, Attempt.fence == Checkpoint.fence).join(Run, Run.id == Attempt.run_id)
+        erasable = _erase(session, session.scalars(query.where(own)).all(), now)
         if erasable.ids:
             more = {"checkpoints": len(erasable.ids), "size": size(erasable.freed_bytes)}
             audit.record(session, AuditAction.BIN_EMPTIED, "deleted checkpoints", None, more)

@@ -349,3 +349,16 @@ def test_a_member_empties_no_bin_but_an_admin_that_of_their_projects(cluster, tr
         assert deleted_checkpoints.empty_bin(cluster.store, cluster.now).ids == []
     with acting.acting(Rights("eva", in_projects={"default": Role.ADMIN})):
         assert deleted_checkpoints.empty_bin(cluster.store, cluster.now).ids == [ids[10]]
+
+
+def test_checkpoints_of_others_in_the_bin_do_not_hide_those_of_an_admin(cluster, trained, monkeypatch):
+    _, fence, ids = trained
+    cluster.report(fence, "succeeded")
+    for checkpoint_id in ids.values():
+        deleted_checkpoints.delete(cluster.store, checkpoint_id, cluster.now)
+    cluster.launch(project="vision")
+    own = save(cluster, cluster.assignments()[0].fence, 60)[60]
+    deleted_checkpoints.delete(cluster.store, own, cluster.now)
+    monkeypatch.setattr(deleted_checkpoints, "AT_ONCE", 1)
+    with acting.acting(Rights("mia", in_projects={"vision": Role.ADMIN})):
+        assert deleted_checkpoints.empty_bin(cluster.store, cluster.now).ids == [own]
