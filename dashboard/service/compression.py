@@ -54,10 +54,12 @@ class Compression:
     def _next(self) -> Iterator[int] | None:
         now = self._clock()
         file = compressed_files.next_ended(self._store, self._last_id, now - DAY_S)
-        if file is None or self._files.free_bytes() < file.size_bytes:
+        if file is None:
             self._last_id, self._look_from = 0, now + LOOK_EVERY_S
             return None
         self._last_id = file.id
+        if self._files.free_bytes() < file.size_bytes:  # until the next look; smaller ones behind it make room
+            return None
         return self._compress(file, self._files.mirrored(file.id))
 
     def _compress(self, file: EndedFile, path: Path) -> Iterator[int]:

@@ -116,6 +116,17 @@ def test_what_gains_too_little_stays_and_is_not_tried_again(server: BackedUp) ->
     assert compressed_files.next_ended(service.store, 0, service.clock() + 2 * DAY_S) is None
 
 
+def test_a_file_larger_than_the_free_space_does_not_hold_up_smaller_ones(
+    server: BackedUp, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(server.dashboard.service.files, "free_bytes", lambda: len(EVENTS))
+    compress(server)
+    assert forms(server, "logs/rank0.out") == {""} and forms(server, "work/events.out.tfevents.1") == {".gz"}
+    monkeypatch.undo()
+    compress(server)
+    assert forms(server, "logs/rank0.out") == {".gz"}
+
+
 def test_a_run_that_ended_today_is_left_alone(server: BackedUp) -> None:
     compress(server, after_s=DAY_S / 2)
     assert all(forms(server, path) == {""} for path in NAMES)
