@@ -70,8 +70,9 @@ class CheckpointStorages:
 
     @contextmanager
     def as_file(self, checkpoint: Checkpoint, folder: Path) -> Iterator[Path]:
-        """A file with a checkpoint's bytes while it is needed. Raises Rejection."""
-        require_present(checkpoint)
+        """A file with a checkpoint's bytes while it is needed, also of one in the bin. Raises Rejection."""
+        if not checkpoint.complete:
+            require_present(checkpoint)
         try:
             with self.of(checkpoint).as_file(checkpoint, folder) as path:
                 yield path

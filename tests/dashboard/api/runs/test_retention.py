@@ -6,8 +6,10 @@ from pathlib import Path
 
 import pytest
 
+from dashboard.errors import Rejection
 from dashboard.service.retention import ERASE_EVERY_S, Retention
 from dashboard.settings import DAY_S
+from db.checkpoints import checkpoint_queries
 from domain.messages import CheckpointOffer
 from tests.dashboard.running import FakeNode, Running, sha256_of, wait_for
 
@@ -114,6 +116,23 @@ def test_a_node_does_not_send_an_erased_checkpoint_again(dashboard: Running, nod
     assert len(files(dashboard)) == 3
     assert store(node, 20) == chosen
     assert len(files(dashboard)) == 3 and steps(dashboard, run_id) == [10, 30, 40]
+
+
+def test_an_archive_has_a_checkpoint_that_was_deleted_while_it_is_written(
+    dashboard: Running, run_id: str, tmp_path: Path
+) -> None:
+    service, chosen = dashboard.service, by_step(dashboard, run_id, 20)
+
+    def content() -> bytes:
+        checkpoint, _ = checkpoint_queries.checkpoint_file(service.store, chosen) or pytest.fail("it has no row")
+        with service.storages.as_file(checkpoint, tmp_path) as path:
+            return path.read_bytes()
+
+    dashboard.http.delete(f"/api/checkpoints/{chosen}")
+    assert content() == b"0000000020"
+    dashboard.http.delete("/api/deleted-checkpoints")
+    with pytest.raises(Rejection, match="its bytes are gone"):
+        content()
 
 
 def test_days_of_zero_leave_no_bin(dashboard: Running, run_id: str, monkeypatch: pytest.MonkeyPatch) -> None:
