@@ -17,7 +17,7 @@ from db.checkpoints.checkpoint_reports import discard
 from db.engine import Store
 from db.exceptions import WrongState
 from db.lookups import add_history, latest_attempt
-from db.models import Attempt, Checkpoint, DeletedAttempt, File, Run
+from db.models import Attempt, Checkpoint, CheckpointTask, DeletedAttempt, File, Run
 from db.people import audit, notices
 from db.people.permission import permitted_run
 from db.runs.run_requests import end
@@ -159,9 +159,10 @@ def _erase(session: Session, run: Run, now: float) -> Erased:
     files = session.execute(select(File.id, _FILE_BYTES).where(File.fence.in_(fences))).all()
     checkpoints = list(session.scalars(select(Checkpoint).where(Checkpoint.fence.in_(fences))))
     discard(session, checkpoints, now)
-    # SQLite gives their ids to the next checkpoints, of whatever run: no attempt may begin with those.
+    # SQLite gives their ids to the next checkpoints, of whatever run: no attempt or diff may have those.
     erased = select(Checkpoint.id).where(Checkpoint.fence.in_(fences.correlate(None)))
     session.execute(update(Attempt).where(Attempt.resume_checkpoint_id.in_(erased)).values(resume_checkpoint_id=None))
+    session.execute(delete_rows(CheckpointTask).where(CheckpointTask.other_id.in_(erased)))
     rows = session.execute(select(Attempt.fence, Attempt.uid).where(Attempt.run_id == run.id))
     session.add_all([DeletedAttempt(fence=fence, uid=uid) for fence, uid in rows])
     session.execute(delete_rows(Run).where(Run.id == run.id))

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import pytest
-from sqlalchemy import update
+from sqlalchemy import select, update
 
 from db import acting
 from db.attempts import attempt_queries
 from db.checkpoints import checkpoint_reports
 from db.exceptions import NoSuchRun, WrongState
-from db.models import Run
+from db.models import Attempt, Checkpoint, CheckpointTask, Run
 from db.runs import deletion, run_list, run_queries, run_requests
 from db.runs.run_list import RunSelection
 from domain.messages import CheckpointOffer
@@ -107,6 +107,21 @@ def test_a_run_is_not_erased_while_another_is_about_to_start_from_its_checkpoint
     assert deletion.erase_due(cluster.store, 210.0, 210.0) is None
     cluster.report(cluster.assignments()[0].fence, "running")
     assert deletion.erase_due(cluster.store, 210.0, 210.0).run_id == run_id
+
+
+def test_a_diff_with_a_checkpoint_of_an_erased_run_goes_with_it(cluster):
+    kept, erased = ended(cluster), ended(cluster)
+    with cluster.store.write() as session:
+        for run_id in (kept, erased):
+            fence = session.scalars(select(Attempt.fence).where(Attempt.run_id == run_id)).one()
+            file = {"path": "a.pt", "size_bytes": 1, "sha256": "a" * 64, "written_at": 1.0, "created_at": 1.0}
+            session.add(Checkpoint(fence=fence, node_rank=0, received_bytes=1, complete=True, **file))
+        first, second = session.scalars(select(Checkpoint.id).order_by(Checkpoint.fence)).all()
+        work = {"kind": "diff", "options": {}, "node_id": cluster.node_id, "asked_at": 1.0}
+        session.add_all(CheckpointTask(checkpoint_id=first, other_id=other, **work) for other in (first, second))
+    deletion.erase(cluster.store, erased, 200.0)
+    with cluster.store.read() as session:
+        assert session.scalars(select(CheckpointTask.other_id)).all() == [first]
 
 
 def test_the_first_deletion_is_due_first_and_erased_whole(cluster):
