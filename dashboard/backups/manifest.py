@@ -68,7 +68,7 @@ class Manifest(BaseModel):
     """The identity of the store that was copied."""
     files: dict[FileName, Entry]
     missing: dict[str, str] = {}
-    """Why a file that the store names is not in it, by the file's name."""
+    """Why a file that the store names could not be copied, by its name; an earlier copy of it may be there."""
     objects: list[BucketObject] = []
 
     @property

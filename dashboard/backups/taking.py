@@ -105,12 +105,14 @@ class _Taking:
         entries, missing = {STORE: copying.entry_of(self._partial / STORE, self._count)}, dict[str, str]()
         for member in wanted:
             try:
-                name, entry = self._placed_as_it_is(member)
-                entries[name] = entry
+                name, placed = self._placed_as_it_is(member)
+                entries[name] = placed
             except Damaged as damage:
                 (self._partial / member.name).unlink(missing_ok=True)
                 if member.is_needed:
                     missing[member.name] = str(damage)
+                if (entry := self._kept(member)) is not None:
+                    entries[member.name] = entry
         self._tidy(set(entries))
         written = Manifest(
             rankzero=metadata.version("rankzero"), made_at=self._now, store=store, files=entries, missing=missing,
@@ -179,6 +181,17 @@ class _Taking:
         if member.sha256 not in (None, entry.sha256) or not copying.is_unchanged(source, size_bytes, mtime_ns):
             return None
         return entry if copying.linked(source, target) else None
+
+    def _kept(self, member: Member) -> Entry | None:
+        """Keep the earlier backup's copy of a file that never changes and that the server has lost; None if there is
+        none. So `--keep` never deletes the last one."""
+        entry = self._before.files.get(member.name) if self._before else None
+        if self._earlier is None or entry is None or member.sha256 != entry.sha256:
+            return None
+        source, target = self._earlier / member.name, self._partial / member.name
+        if not copying.is_unchanged(source, entry.size_bytes, entry.mtime_ns):
+            return None
+        return entry if copying.linked(source, target) else copying.copied(source, target, None, self._count)
 
     def _tidy(self, names: set[str]) -> None:
         """Delete what an interrupted backup left and this one does not have; make the folders durable."""

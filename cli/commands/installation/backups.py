@@ -54,7 +54,7 @@ def backup(
 ) -> None:
     """Back up store, files and keys into a folder, while runs continue.
 
-    Raises CommandFailed where it cannot be written, or FILE exists."""
+    Raises CommandFailed where it cannot be written, or FILE exists; typer.Exit with code 1 where files are missing."""
     if target.suffix in STORE_SUFFIXES:
         raise CommandFailed(f"{target}: a copy of the store ends in .db, no folder of backups in {target.suffix}.", 2)
     if target.suffix == ".db":
@@ -64,7 +64,9 @@ def backup(
     folder = target.expanduser().absolute()
     os.nice(LOWEST_PRIORITY)
     if pause_s is None:
-        return _back_up(folder, keep, data, as_json)
+        if not _back_up(folder, keep, data, as_json):
+            raise typer.Exit(1)
+        return
     if not as_json:
         say(_with_cron(folder, keep, data))
     while True:
@@ -84,7 +86,8 @@ def _with_cron(folder: Path, keep: int | None, data: Path | None) -> str:
     return f"Repeats until it is ended (Ctrl-C). Without a terminal, with `crontab -e`: 17 3 * * * {command}"
 
 
-def _back_up(folder: Path, keep: int | None, data: Path | None, as_json: bool) -> None:
+def _back_up(folder: Path, keep: int | None, data: Path | None, as_json: bool) -> bool:
+    """Return whether the server had every file. Raises CommandFailed."""
     from dashboard.backups.taking import keep_newest, take_backup
 
     settings = settings_of(data)
@@ -108,6 +111,7 @@ def _back_up(folder: Path, keep: int | None, data: Path | None, as_json: bool) -
         warn(_sentence_of_missing("The store names files that the server does not have", written.missing))
     if deleted and not as_json:
         say(f"Deleted: {', '.join(deleted)}.")
+    return not written.missing
 
 
 def _sentence_of_missing(beginning: str, why: Mapping[str, str]) -> str:

@@ -96,6 +96,17 @@ def test_a_damaged_checkpoint_of_the_server_is_named_and_not_in_the_backup(serve
     assert name not in taken.manifest.files and not (taken.path / name).exists()
 
 
+def test_a_checkpoint_that_the_server_has_lost_stays_in_the_backups(server: BackedUp, tmp_path: Path) -> None:
+    (stored,) = (server.files / "checkpoints").iterdir()
+    server.take()
+    stored.unlink()
+    taken = [server.take() for _ in range(2)][-1]
+    assert taken.manifest.missing == {f"files/checkpoints/{stored.name}": "is missing"}
+    taking.keep_newest(server.folder, 1)
+    assert restore(taken.path, tmp_path / "new").inventory.missing == 0
+    assert (tmp_path / "new/files/checkpoints" / stored.name).read_bytes() == b"weights of step 1"
+
+
 def test_a_folder_that_would_be_lost_with_the_server_is_refused(server: BackedUp) -> None:
     for folder in (server.settings.data / "backups/mine", server.files / "x"):
         server.folder = folder

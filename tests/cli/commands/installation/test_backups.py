@@ -121,6 +121,15 @@ def test_damaged_files_are_named_and_restored_without_them_on_request(
     assert restored[0] == 0 and list(json.loads(restored[1])["damaged"]) == [f"files/checkpoints/{checkpoint.name}"]
 
 
+def test_a_backup_of_a_server_that_lacks_files_is_told_by_its_exit_code(
+    rankzero: Any, data: Path, tmp_path: Path
+) -> None:
+    (checkpoint,) = (data / "files/checkpoints").iterdir()
+    checkpoint.unlink()
+    code, out, err = rankzero("backup", str(tmp_path / "backups"), "--data", str(data))
+    assert code == 1 and "written" in out and f"{checkpoint.name} is missing" in err
+
+
 def test_doctor_names_what_does_not_belong_together_and_collects_it(rankzero: Any, data: Path) -> None:
     def files() -> dict[str, Any]:
         checks = json.loads(rankzero("doctor", "--data", str(data), "--json")[1])
