@@ -51,8 +51,6 @@ class CheckpointUploader:
         self._final_since: float | None = None
         self.all_taken = False
         """Whether the attempt has ended and nothing more will be copied."""
-        self.refusals: list[str] = []
-        """A sentence for each checkpoint that the server refused."""
         self._logged_notice: str | None = None
         self._offers_again = False
         """Whether those that were sent are to be offered again."""
@@ -126,6 +124,11 @@ class CheckpointUploader:
         return self._watch.incomplete()
 
     @property
+    def refusals(self) -> list[str]:
+        """A sentence for each checkpoint that the server refused, also before a restart of the worker."""
+        return [*self._watch.refused.values()]
+
+    @property
     def has_copies(self) -> bool:
         """Whether copies wait to be sent."""
         return bool(self._watch.pending())
@@ -148,7 +151,7 @@ class CheckpointUploader:
             self._watch.forget(copy)
         except RequestRefused as refusal:
             log.error("attempt %s: checkpoint %s was refused: %s", self._label, copy.name, refusal)
-            self.refusals.append(f"checkpoint {copy.name} was refused: {refusal}")
+            self._watch.refused[copy.name] = f"checkpoint {copy.name} was refused: {refusal}"
             self._watch.done(copy)
 
     def _upload(self, copy: CheckpointCopy, adoption: Adoption | None, may_continue: MayContinue) -> None:
@@ -458,6 +461,6 @@ def _send_from_file(
     task = TaskRef(resend.fence, resend.node_rank, resend.label)
     uploader = CheckpointUploader(watch, client, task, f"{resend.run_id}/{resend.attempt}", clock)
     uploader.send(adoption, may_continue)
-    if uploader.refusals:
-        return uploader.refusals[-1]
+    if refusal := watch.refused.get(resend.path):
+        return refusal
     return None if copy.sha256 == resend.sha256 else CHANGED

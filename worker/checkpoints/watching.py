@@ -91,6 +91,8 @@ class CheckpointWatch:
         self._outbox.mkdir(parents=True, exist_ok=True)
         self._sent: dict[str, CheckpointCopy] = {}
         """What the server had last of each checkpoint."""
+        self.refused: dict[str, str] = {}
+        """A sentence for each checkpoint that the server refused."""
         self._taken, self._pending = self._read_notes()
         self._sweep()
 
@@ -127,6 +129,7 @@ class CheckpointWatch:
     def stored(self, copy: CheckpointCopy) -> None:
         """Delete a copy that the server has stored, and remember it."""
         self._sent[copy.name] = copy
+        self.refused.pop(copy.name, None)
         self.done(copy)
 
     def sent(self) -> list[CheckpointCopy]:
@@ -356,6 +359,7 @@ class CheckpointWatch:
             keys = {name: FileKey(*key) for name, key in notes["taken"].items()}
             copies = [self._copy_of(fields) for fields in notes["pending"]]
             self._sent = {copy.name: copy for copy in map(self._copy_of, notes.get("sent", []))}
+            self.refused = {name: str(why) for name, why in notes.get("refused", {}).items()}
         except (OSError, ValueError, KeyError, TypeError, AttributeError):
             return {}, []
         intact = [copy for copy in copies if _size_bytes(copy.path) == copy.size_bytes]
@@ -371,7 +375,7 @@ class CheckpointWatch:
     def _write_notes(self) -> None:
         lists = {"pending": self._pending, "sent": [*self._sent.values()]}
         noted = {name: [{**vars(copy), "path": copy.path.name} for copy in copies] for name, copies in lists.items()}
-        notes = {"taken": self._taken, **noted}
+        notes = {"taken": self._taken, "refused": self.refused, **noted}
         try:
             write_whole(self._notes, json.dumps(notes))
         except OSError as error:  # a full disk: after a restart the checkpoints are copied again

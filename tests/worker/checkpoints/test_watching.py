@@ -14,11 +14,14 @@ from pathlib import Path
 
 import pytest
 
+from domain.messages import CheckpointOffer
 from worker.checkpoints.formats import Completeness, completeness, step_of
 from worker.checkpoints.upload import CheckpointUploader
 from worker.checkpoints.watching import CheckpointCopy, CheckpointWatch
 from worker.node.run_files import Listing, is_checkpoint_name, remember_existing
+from worker.session.answers import CheckpointUpload
 from worker.session.client import Client, TaskRef
+from worker.session.failures import TooLarge
 
 
 def zip_bytes(size: int = 1000, comment: bytes = b"") -> bytes:
@@ -269,6 +272,31 @@ def test_a_nearly_full_disk_is_logged_once(node: Node, caplog: pytest.LogCapture
     for now in (0.0, 100.0, 200.0):
         uploader.take(now, final=False)
     assert caplog.text.count("Too little disk space") == 1
+
+
+class Refusing(Client):
+    """A client whose server takes no checkpoint."""
+
+    def offer_checkpoint(self, task: TaskRef, offer: CheckpointOffer) -> CheckpointUpload:
+        raise TooLarge("it is too large")
+
+
+def test_a_restarted_worker_knows_what_the_server_refused_until_it_is_stored(node: Node) -> None:
+    def uploader() -> CheckpointUploader:
+        return CheckpointUploader(node.watch, Refusing("http://127.0.0.1:9", "token"), TaskRef(7, 0, "a/1/x"), "one")
+
+    node.write("step_1.pt", zip_bytes())
+    node.after(1)
+    uploader().send(None, lambda: True)
+    assert node.watch.pending() == []
+    node.restart_worker()
+    assert uploader().refusals == ["checkpoint work/step_1.pt was refused: it is too large"]
+    node.write("step_1.pt", zip_bytes(500))
+    [smaller] = node.after(10)
+    node.watch.stored(smaller)
+    assert uploader().refusals == []
+    node.restart_worker()
+    assert uploader().refusals == []
 
 
 def test_a_file_changed_while_it_is_copied_is_not_taken(node: Node, monkeypatch: pytest.MonkeyPatch) -> None:
