@@ -11,7 +11,7 @@ from cli.server.client import ServerClient, ServerUnreachable
 from cli.server.following import PATIENCE_S, POLL_S, StatusLine
 from cli.server.options import run_path
 from cli.terminal import CommandFailed, warn
-from domain.checkpoints.tasks import ENDED_STATES, progress_words
+from domain.checkpoint_use.tasks import ENDED_STATES, progress_words
 
 
 class Format(StrEnum):

@@ -7,8 +7,8 @@ from dashboard.service.service import Service
 from db.attempts import attempt_queries
 from db.findings.findings import finding_judged
 from db.findings.resumed_losses import Resumption, resumed_loss, resumptions
+from domain.checkpoint_use.resumed_loss import BEFORE, KIND, ResumedLoss, resumed_loss_finding
 from domain.messages import Finding
-from domain.resumed_loss import BEFORE, KIND, ResumedLoss, resumed_loss_finding
 
 EVERY_S = 5.0
 

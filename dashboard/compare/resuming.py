@@ -9,7 +9,7 @@ from dashboard.compare.spec_changes import interpreter_differences, masked, spec
 from db.checkpoints import resume_origins
 from db.checkpoints.resume_origins import Conditions
 from db.engine import Store
-from domain.checkpoints.resuming import Change, ResumePlan, SavedState, resume_plan
+from domain.checkpoint_use.resuming import Change, ResumePlan, SavedState, resume_plan
 from domain.launch.plan import PLACEHOLDER
 from domain.recovery import UnclearCheckpoint
 from domain.spec import RunSpec

@@ -10,8 +10,8 @@ from dashboard.service.service import Service
 from db.checkpoints import push_records
 from db.exceptions import WrongState
 from db.people.stored_secrets import SecretOwner
-from domain.checkpoints.push_target import NEEDED, PushTarget, secret_names
-from domain.checkpoints.tasks import CheckpointTaskView, PushDetails, TaskKind
+from domain.checkpoint_use.push_target import NEEDED, PushTarget, secret_names
+from domain.checkpoint_use.tasks import CheckpointTaskView, PushDetails, TaskKind
 from domain.requests.errors import NoSuchReference
 
 

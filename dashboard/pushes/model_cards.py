@@ -13,7 +13,7 @@ from db.checkpoints import checkpoint_queries, push_records
 from db.checkpoints.push_records import OpenPush
 from db.metrics import curves
 from db.metrics.series_names import VALIDATION_LOSS
-from domain.model_card import CardFacts, model_card
+from domain.checkpoint_use.model_card import CardFacts, model_card
 from domain.text.formats import count
 from domain.views import CheckpointView, RunView
 

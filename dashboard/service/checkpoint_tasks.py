@@ -12,7 +12,7 @@ from dashboard.security.keys.token_files import Credentials
 from dashboard.storage.files import Files
 from db.checkpoints import task_queries, task_reports, task_requests
 from db.engine import Store
-from domain.checkpoints.tasks import CheckpointTaskReport, CheckpointTaskView, MergeFormat, TaskKind
+from domain.checkpoint_use.tasks import CheckpointTaskReport, CheckpointTaskView, MergeFormat, TaskKind
 
 log = logging.getLogger("rankzero")
 

@@ -9,7 +9,7 @@ from dashboard.storage.files import Files
 from db.checkpoints import arrivals, deleted_checkpoints
 from db.engine import Store
 from db.people.visibility import Visibility, visibility
-from domain.checkpoints.forecast import Deletable, Forecast, forecast
+from domain.checkpoint_use.forecast import Deletable, Forecast, forecast
 
 READ_EVERY_S = 30.0
 

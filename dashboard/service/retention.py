@@ -15,8 +15,8 @@ from db.checkpoints import checkpoint_queries, deleted_checkpoints, retention, r
 from db.checkpoints.deleted_checkpoints import Erasable
 from db.engine import Store
 from db.exceptions import NoSuchRun
-from domain.checkpoints.retention import parse
-from domain.checkpoints.retention_views import PlanTotals, RuleView, RunPlan, totals_of
+from domain.checkpoint_use.retention import parse
+from domain.checkpoint_use.retention_views import PlanTotals, RuleView, RunPlan, totals_of
 from domain.people.roles import Action
 from domain.views import CheckpointView
 

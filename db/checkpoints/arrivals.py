@@ -12,7 +12,7 @@ from db.checkpoints.needed import needed
 from db.engine import Store
 from db.models import Attempt, Checkpoint, File, Run
 from db.people.visibility import visible_runs
-from domain.checkpoints.forecast import SOON_S, Arrivals, Deletable
+from domain.checkpoint_use.forecast import SOON_S, Arrivals, Deletable
 from domain.messages import LIVE_STATES
 
 MOST_DELETABLE = 5

@@ -13,7 +13,7 @@ from db.engine import Store
 from db.exceptions import NotOwner
 from db.lookups import add_history, attempt_scope, task_of_node
 from db.models import Attempt, Checkpoint, CheckpointTask, Discarded, Node, Task
-from domain.checkpoints.tasks import ENDED_STATES
+from domain.checkpoint_use.tasks import ENDED_STATES
 from domain.messages import CheckpointFetch, CheckpointOffer
 from domain.text.formats import size
 

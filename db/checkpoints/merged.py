@@ -7,8 +7,8 @@ from sqlalchemy.orm import Session
 
 from db.exceptions import NotOwner
 from db.models import Attempt, Checkpoint, CheckpointTask
+from domain.checkpoint_use.tasks import ENDED_STATES, TaskKind
 from domain.checkpoints.contents import Contents
-from domain.checkpoints.tasks import ENDED_STATES, TaskKind
 from domain.messages import CheckpointOffer
 
 

@@ -7,7 +7,7 @@ from sqlalchemy.orm import Session, aliased
 
 from db.attempts.new_attempt import find_checkpoint
 from db.models import Attempt, Checkpoint, CheckpointTask, FindingRow, SharedLink
-from domain.checkpoints.tasks import ENDED_STATES
+from domain.checkpoint_use.tasks import ENDED_STATES
 from domain.messages import TERMINAL_STATES
 from domain.recovery import UnclearCheckpoint
 from domain.series import divergence

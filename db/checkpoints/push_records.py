@@ -15,8 +15,8 @@ from db.people import audit
 from db.people.ownership import ObjectKind
 from db.people.permission import no_such, permit
 from db.people.users import rights_in
+from domain.checkpoint_use.tasks import ENDED_STATES, TaskKind
 from domain.checkpoints.names import is_folder
-from domain.checkpoints.tasks import ENDED_STATES, TaskKind
 from domain.messages import PhaseEnd
 from domain.people.audit import AuditAction
 from domain.people.rights import NOBODY, PROGRAM

@@ -12,8 +12,8 @@ from db.attempts.new_attempt import changes_before, find_checkpoint
 from db.engine import Store
 from db.lookups import latest_attempt
 from db.models import Attempt, Checkpoint, Node, Run, Task
+from domain.checkpoint_use.resuming import SavedState
 from domain.checkpoints.contents import Contents
-from domain.checkpoints.resuming import SavedState
 from domain.scheduling.resizing import effective
 from domain.spec import RunSpec
 

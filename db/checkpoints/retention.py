@@ -22,7 +22,7 @@ from db.metrics.points import series_of
 from db.metrics.series_names import name_of
 from db.models import Attempt, Checkpoint, Run, Series
 from db.people import audit
-from domain.checkpoints.retention import (
+from domain.checkpoint_use.retention import (
     Logged,
     Metrics,
     Rule,
@@ -32,7 +32,7 @@ from domain.checkpoints.retention import (
     saves_of,
     text_of,
 )
-from domain.checkpoints.retention_views import JudgedCheckpoint, RunPlan
+from domain.checkpoint_use.retention_views import JudgedCheckpoint, RunPlan
 from domain.messages import SCRIPT_KINDS, TERMINAL_STATES
 from domain.people.audit import AuditAction
 from domain.recovery import is_left_behind

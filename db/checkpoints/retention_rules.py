@@ -11,8 +11,8 @@ from db.lookups import add_history
 from db.models import Attempt, Checkpoint, RetentionRule, Run
 from db.people import audit
 from db.people.permission import permitted_run
-from domain.checkpoints.retention import KEEP_ALL, Rule, parse, text_of
-from domain.checkpoints.retention_views import RuleView
+from domain.checkpoint_use.retention import KEEP_ALL, Rule, parse, text_of
+from domain.checkpoint_use.retention_views import RuleView
 from domain.people.audit import AuditAction
 from domain.people.roles import Action
 from domain.requests.errors import InvalidRequest

@@ -12,7 +12,7 @@ from db.models import Attempt, Checkpoint, CheckpointTask, Node
 from db.people.ownership import ObjectKind
 from db.people.permission import no_such, permit
 from db.people.visibility import sees_everything, visible_fences
-from domain.checkpoints.tasks import CheckpointTaskView, TaskKind, TaskState
+from domain.checkpoint_use.tasks import CheckpointTaskView, TaskKind, TaskState
 from domain.people.roles import Action
 
 _OTHER = aliased(Checkpoint)

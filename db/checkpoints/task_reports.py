@@ -13,7 +13,7 @@ from db.exceptions import NotOwner
 from db.lookups import add_history
 from db.models import Attempt, Checkpoint, CheckpointTask, Run
 from domain.assignments import ResumeFrom
-from domain.checkpoints.tasks import (
+from domain.checkpoint_use.tasks import (
     ENDED_STATES,
     CheckpointTaskReport,
     DesiredCheckpointTask,

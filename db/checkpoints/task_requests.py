@@ -18,7 +18,7 @@ from db.people import audit
 from db.people.ownership import ObjectKind
 from db.people.permission import no_such, permit
 from domain import protocol
-from domain.checkpoints.tasks import DONE_HERE, ENDED_STATES, TaskKind
+from domain.checkpoint_use.tasks import DONE_HERE, ENDED_STATES, TaskKind
 from domain.liveness import is_silent
 from domain.people.audit import AuditAction
 from domain.people.roles import Action

@@ -13,9 +13,9 @@ from db.attempts.deliveries import are_sent
 from db.engine import Store
 from db.lookups import add_history, attempt_scope, task_of_node
 from db.models import Attempt, Checkpoint, FindingRow, Node, Task
+from domain.checkpoint_use.resumed_loss import KIND as LOSS_JUMPS
 from domain.messages import TERMINAL_STATES, Finding
 from domain.performance.slow_ranks import KIND as SLOW_RANK
-from domain.resumed_loss import KIND as LOSS_JUMPS
 from domain.series import divergence
 from domain.text.formats import size
 from domain.views import FindingView

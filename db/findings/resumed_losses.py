@@ -13,8 +13,8 @@ from db.metrics import points
 from db.metrics.curves import SeriesRow, loss_rows
 from db.metrics.series_names import main_loss
 from db.models import Attempt, Checkpoint, Run, Series
+from domain.checkpoint_use.resumed_loss import BEFORE, FIRST, FIRST_SAMPLES, ResumedLoss
 from domain.messages import Point
-from domain.resumed_loss import BEFORE, FIRST, FIRST_SAMPLES, ResumedLoss
 
 
 @dataclass(frozen=True)

@@ -168,7 +168,7 @@ class RetentionRule(Base):
     run_id: Mapped[str | None] = mapped_column(ForeignKey("runs.id", ondelete="CASCADE"))
     """Overrides its project's rule; None: the rule of a project."""
     rule: Mapped[str] = mapped_column(Text)
-    """last 2, best 1 by val/loss, every 10000 steps (`domain.checkpoints.retention`)."""
+    """last 2, best 1 by val/loss, every 10000 steps (`domain.checkpoint_use.retention`)."""
     set_by: Mapped[str | None] = mapped_column(NAME)
     set_at: Mapped[float]
 

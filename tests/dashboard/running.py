@@ -24,7 +24,7 @@ from dashboard.security.keys.certificates import ServerCertificate
 from dashboard.service.service import Service
 from dashboard.settings import Settings
 from domain.assignments import Assignment
-from domain.checkpoints.tasks import DONE_HERE, TaskKind
+from domain.checkpoint_use.tasks import DONE_HERE, TaskKind
 from domain.messages import Bundle, CheckpointOffer, Device, NodeFacts, PieceHead, PointBatch, TaskReport
 from tests.dashboard.in_process import PortlessServer, PromptServer, connected
 from tests.dashboard.passing_time import LOOK_S, PassingTime

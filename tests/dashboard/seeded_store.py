@@ -25,7 +25,7 @@ from db.nodes import node_queries, node_reports
 from db.runs import run_requests
 from db.scheduling import queue_placement
 from db.tasks import task_reports
-from domain.checkpoints.tasks import DONE_HERE, TaskKind
+from domain.checkpoint_use.tasks import DONE_HERE, TaskKind
 from domain.messages import (
     CheckpointOffer,
     Device,

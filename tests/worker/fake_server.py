@@ -6,7 +6,7 @@ import hashlib
 import time
 from pathlib import Path
 
-from domain.checkpoints.tasks import PushDetails
+from domain.checkpoint_use.tasks import PushDetails
 from domain.messages import TERMINAL_STATES, PieceAnswer
 from domain.points import PackedBatch
 from worker.session.answers import CheckpointUpload, FileOffsets

@@ -16,7 +16,7 @@ from types import FrameType
 from typing import Any
 
 from domain.assignments import DesiredCheck
-from domain.checkpoints.tasks import DONE_HERE
+from domain.checkpoint_use.tasks import DONE_HERE
 from domain.clock import SYSTEM_CLOCK, Clock
 from domain.environments.wheels import WheelFile
 from domain.masking.log_lines import hidden

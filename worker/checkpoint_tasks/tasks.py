@@ -9,7 +9,7 @@ from collections.abc import Callable, Sequence
 from contextlib import suppress
 from pathlib import Path
 
-from domain.checkpoints.tasks import CheckpointTaskReport, DesiredCheckpointTask
+from domain.checkpoint_use.tasks import CheckpointTaskReport, DesiredCheckpointTask
 from domain.clock import SYSTEM_CLOCK, Clock
 from domain.text.paths import problem_in_words
 from worker.checkpoint_tasks.program import RunProgram, TaskFailed, end_leftovers, run_program

@@ -15,8 +15,8 @@ from pathlib import Path, PurePosixPath
 from typing import Any, TypeVar
 
 from domain.assignments import Assignment, ResumeFrom
+from domain.checkpoint_use.tasks import CheckpointTaskReport, DesiredCheckpointTask, TaskKind, merged_name
 from domain.checkpoints.names import is_folder
-from domain.checkpoints.tasks import CheckpointTaskReport, DesiredCheckpointTask, TaskKind, merged_name
 from domain.choices import RUN_ID
 from domain.clock import Clock
 from domain.masking.log_lines import hidden

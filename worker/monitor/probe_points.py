@@ -6,11 +6,11 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+from domain.checkpoint_use.resumed_loss import FIRST_SAMPLES
 from domain.performance.efficiency import FIGURES as REDUCTION
 from domain.performance.efficiency import PARAMETERS
 from domain.performance.efficiency import TAG as REDUCTION_TAG
 from domain.performance.phases import BESIDES, PHASES, TAG
-from domain.resumed_loss import FIRST_SAMPLES
 from worker.monitor.probe_reader import FOLDER, record_files
 from worker.streams.json_lines import JsonLines, JsonPoints, Record, is_step
 from worker.streams.point_uploader import OffsetOf

@@ -14,7 +14,7 @@ from typing import Annotated, Any, Protocol
 
 from pydantic import BaseModel, Field
 
-from domain.checkpoints.push_target import PushTarget
+from domain.checkpoint_use.push_target import PushTarget
 from domain.clock import SYSTEM_CLOCK, Clock
 from domain.text.formats import duration
 from domain.text.paths import problem_in_words

@@ -9,8 +9,8 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
 
-from domain.checkpoints.push_target import PushTarget
-from domain.model_card import CARD_NAME
+from domain.checkpoint_use.model_card import CARD_NAME
+from domain.checkpoint_use.push_target import PushTarget
 from worker.pushing.push_report import Cut, Failed, Refused, Report
 from worker.pushing.pushed_files import PushedFile
 

@@ -14,8 +14,8 @@ from typing import TYPE_CHECKING, Any, BinaryIO
 
 import httpx2
 
-from domain.checkpoints.push_target import PushTarget
-from domain.model_card import CARD_NAME
+from domain.checkpoint_use.model_card import CARD_NAME
+from domain.checkpoint_use.push_target import PushTarget
 from domain.text.formats import as_list
 from worker.pushing.push_report import Cut, Failed, Refused, Report
 from worker.pushing.pushed_files import PushedFile

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, BinaryIO
 
-from domain.model_card import CARD_NAME, is_unedited
+from domain.checkpoint_use.model_card import CARD_NAME, is_unedited
 
 
 @dataclass(frozen=True)

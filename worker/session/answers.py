@@ -7,7 +7,7 @@ from typing import Annotated, Any, TypeVar
 from pydantic import BaseModel, Field, ValidationError
 
 from domain.assignments import Assignment, DesiredCheck, DesiredJob, Resend
-from domain.checkpoints.tasks import DesiredCheckpointTask
+from domain.checkpoint_use.tasks import DesiredCheckpointTask
 from domain.health.testing import DesiredTest
 from domain.protocol import FIRST
 

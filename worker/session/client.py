@@ -18,7 +18,7 @@ import httpx2
 from pydantic import BaseModel, TypeAdapter, ValidationError
 
 from domain.assignments import Assignment, ResumeFrom
-from domain.checkpoints.tasks import CheckpointTaskReport, DesiredCheckpointTask, PushDetails
+from domain.checkpoint_use.tasks import CheckpointTaskReport, DesiredCheckpointTask, PushDetails
 from domain.collectives import CollectivesAnswer, CollectivesVerdict, NodeCollectives
 from domain.environments.wheels import WantedWheels, WheelAnswer, WheelFile
 from domain.health.testing import TestAnswer

@@ -12,7 +12,7 @@ from functools import partial
 from pathlib import Path
 
 from domain.assignments import Assignment, Resend
-from domain.checkpoints.tasks import DesiredCheckpointTask
+from domain.checkpoint_use.tasks import DesiredCheckpointTask
 from domain.choices import RUN_ID
 from domain.clock import SYSTEM_CLOCK, Clock
 from domain.messages import HeldAttempt, Reason, TaskReport

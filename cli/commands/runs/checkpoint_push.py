@@ -10,7 +10,7 @@ from cli.commands.runs.checkpoints import choose
 from cli.server.checkpoint_tasks import Format, followed, merge, merged_checkpoint
 from cli.server.options import Data, Json, RunId, run_path, server_at
 from cli.terminal import print_outcome, printable
-from domain.checkpoints.push_target import FORMS
+from domain.checkpoint_use.push_target import FORMS
 from domain.text import formats
 
 

@@ -11,7 +11,7 @@ import typer
 from cli.commands.runs.runs import Yes
 from cli.server.options import RUN_HELP, Data, Json, complete_run, id_of_run, run_path, server_at
 from cli.terminal import CommandFailed, ask_or_tell, print_json, print_outcome, print_table, printable, say
-from domain.checkpoints.retention import EXAMPLE
+from domain.checkpoint_use.retention import EXAMPLE
 from domain.text import formats
 
 retention_app = typer.Typer(no_args_is_help=True)

@@ -12,7 +12,7 @@ from dashboard.api.context import TheService
 from dashboard.api.reading import JsonRoute
 from dashboard.json_responses import answer
 from dashboard.pushes import asking
-from domain.checkpoints.tasks import CheckpointTaskView, MergeFormat, TaskKind
+from domain.checkpoint_use.tasks import CheckpointTaskView, MergeFormat, TaskKind
 from domain.requests.bounds import Count
 
 router = APIRouter(route_class=JsonRoute, prefix="/api", tags=["checkpoints"])

@@ -13,8 +13,8 @@ from dashboard.api.reading import JsonRoute
 from dashboard.json_responses import answer, document
 from dashboard.service.service import Service
 from db.checkpoints import checkpoint_queries
-from domain.checkpoints.retention import LONGEST_RULE
-from domain.checkpoints.retention_views import RunPlan, totals_of
+from domain.checkpoint_use.retention import LONGEST_RULE
+from domain.checkpoint_use.retention_views import RunPlan, totals_of
 
 router = APIRouter(route_class=JsonRoute, prefix="/api", tags=["checkpoints"])
 

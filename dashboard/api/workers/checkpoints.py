@@ -27,7 +27,7 @@ from db.checkpoints import checkpoint_queries, checkpoint_reports
 from db.exceptions import NotOwner
 from db.models import Checkpoint
 from db.tasks import desired_state
-from domain.checkpoints.tasks import CheckpointTaskReport
+from domain.checkpoint_use.tasks import CheckpointTaskReport
 from domain.messages import CheckpointOffer
 
 log = logging.getLogger("rankzero")

@@ -14,8 +14,8 @@ from dashboard.views.run import kept_checkpoints, merging, push_form, tensors
 from dashboard.views.run.tabs import browser_zone
 from db.attempts import attempt_queries
 from db.checkpoints import checkpoint_queries
+from domain.checkpoint_use.tasks import CheckpointTaskView, TaskKind
 from domain.checkpoints.names import is_folder
-from domain.checkpoints.tasks import CheckpointTaskView, TaskKind
 from domain.lists import run_lists
 from domain.text.columns import Column, Columns
 from domain.text.formats import as_text, clock_time

@@ -11,8 +11,8 @@ from dashboard.views.layout import actions, permissions, visitor
 from dashboard.views.layout.tables import table
 from dashboard.views.run.dialogs import checkpoint_line
 from dashboard.views.run.tabs import browser_zone
-from domain.checkpoints.retention import EXAMPLE, LONGEST_RULE
-from domain.checkpoints.retention_views import PlanTotals, totals_of
+from domain.checkpoint_use.retention import EXAMPLE, LONGEST_RULE
+from domain.checkpoint_use.retention_views import PlanTotals, totals_of
 from domain.lists.run_lists import deleter
 from domain.people.roles import Action
 from domain.requests.errors import InvalidRequest

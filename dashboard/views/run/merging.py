@@ -9,7 +9,7 @@ import streamlit as st
 from dashboard.service import service
 from dashboard.views.layout import actions, permissions
 from dashboard.views.run.dialogs import checkpoint_line
-from domain.checkpoints.tasks import CheckpointTaskView, MergeFormat, merged_name, progress_words, proof_words
+from domain.checkpoint_use.tasks import CheckpointTaskView, MergeFormat, merged_name, progress_words, proof_words
 from domain.text.formats import as_text
 from domain.views import CheckpointView, RunView
 

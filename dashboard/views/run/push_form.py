@@ -10,8 +10,8 @@ from dashboard.pushes import asking
 from dashboard.service import service
 from dashboard.views.layout import actions, links, permissions
 from dashboard.views.run.dialogs import checkpoint_line
-from domain.checkpoints.push_target import NEEDED, Kind
-from domain.checkpoints.tasks import CheckpointTaskView, progress_words
+from domain.checkpoint_use.push_target import NEEDED, Kind
+from domain.checkpoint_use.tasks import CheckpointTaskView, progress_words
 from domain.text.formats import as_text, plural, size
 from domain.views import CheckpointView, RunView
 

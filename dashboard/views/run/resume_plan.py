@@ -5,7 +5,7 @@ from __future__ import annotations
 import streamlit as st
 
 from dashboard.compare.spec_words import in_words
-from domain.checkpoints.resuming import Consequence, ResumePlan
+from domain.checkpoint_use.resuming import Consequence, ResumePlan
 from domain.lists.run_lists import KIND_WORDS, holds_words
 from domain.text.formats import as_text
 

@@ -10,7 +10,7 @@ from dashboard.components.browser import tensors as draw
 from dashboard.service import service
 from dashboard.views.layout import actions, permissions
 from dashboard.views.run.dialogs import checkpoint_line
-from domain.checkpoints.tasks import ENDED_STATES, CheckpointTaskView, TaskKind, progress_words
+from domain.checkpoint_use.tasks import ENDED_STATES, CheckpointTaskView, TaskKind, progress_words
 from domain.text.formats import as_text
 from domain.views import CheckpointView, RunView
 

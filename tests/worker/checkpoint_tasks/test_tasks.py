@@ -15,7 +15,7 @@ from typing import Any
 import pytest
 
 from domain.assignments import ResumeFrom
-from domain.checkpoints.tasks import CheckpointTaskReport, DesiredCheckpointTask, PushDetails, TaskKind
+from domain.checkpoint_use.tasks import CheckpointTaskReport, DesiredCheckpointTask, PushDetails, TaskKind
 from domain.spec import RunSpec
 from tests.worker.node_under_test import RUN
 from tests.worker.virtual_node import VirtualNode

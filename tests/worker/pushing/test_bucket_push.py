@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from domain.model_card import CARD_NAME, _sealed
+from domain.checkpoint_use.model_card import CARD_NAME, _sealed
 from tests.s3_server import Bucket, S3Server, error
 from tests.worker.pushing.pushes import SMALL, WEIGHTS, checkpoint, printed, push
 from worker.pushing import bucket_push as pushing

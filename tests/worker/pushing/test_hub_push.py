@@ -13,7 +13,7 @@ from typing import Any
 
 import pytest
 
-from domain.model_card import CARD_NAME, _sealed, is_unedited
+from domain.checkpoint_use.model_card import CARD_NAME, _sealed, is_unedited
 from tests.hub_server import TOKEN, HubServer, Repository, hub_server
 from tests.worker.pushing.pushes import SMALL, WEIGHTS, checkpoint, printed, push
 from worker.pushing.hub_push import stale_weights

@@ -11,7 +11,7 @@ from types import SimpleNamespace
 import pytest
 
 from domain.assignments import Resend, ResumeFrom
-from domain.checkpoints.tasks import DesiredCheckpointTask, TaskKind
+from domain.checkpoint_use.tasks import DesiredCheckpointTask, TaskKind
 from domain.spec import RunSpec
 from tests.virtual_time import HOUR_S
 from tests.worker.node_under_test import RUN

@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import BinaryIO, TextIO
 
 from domain.assignments import Assignment, Resend
-from domain.checkpoints.tasks import DesiredCheckpointTask
+from domain.checkpoint_use.tasks import DesiredCheckpointTask
 from domain.clock import SYSTEM_CLOCK, Clock
 from domain.masking.log_lines import log_to_stderr
 from domain.messages import CheckAnswer

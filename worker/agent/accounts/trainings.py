@@ -11,7 +11,7 @@ from dataclasses import replace
 from functools import partial
 
 from domain.assignments import Assignment, DesiredCheck, Resend
-from domain.checkpoints.tasks import CheckpointTaskReport, DesiredCheckpointTask, TaskKind
+from domain.checkpoint_use.tasks import CheckpointTaskReport, DesiredCheckpointTask, TaskKind
 from domain.clock import SYSTEM_CLOCK, Clock
 from domain.messages import HeldAttempt, Reason, TaskReport
 from worker.agent.accounts.agents import AgentProcess, wait_for

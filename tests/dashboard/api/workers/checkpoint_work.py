@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from domain.checkpoints.tasks import CheckpointTaskReport, DesiredCheckpointTask
+from domain.checkpoint_use.tasks import CheckpointTaskReport, DesiredCheckpointTask
 from tests.dashboard.running import FakeNode, Running
 
 

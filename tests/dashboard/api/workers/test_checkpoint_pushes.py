@@ -7,8 +7,8 @@ from typing import Any
 import pytest
 
 from db.people import accounts
-from domain.checkpoints.tasks import DONE_HERE, CheckpointTaskReport, DesiredCheckpointTask, PushDetails, TaskKind
-from domain.model_card import is_unedited
+from domain.checkpoint_use.model_card import is_unedited
+from domain.checkpoint_use.tasks import DONE_HERE, CheckpointTaskReport, DesiredCheckpointTask, PushDetails, TaskKind
 from domain.people.roles import Role
 from tests.dashboard.persons import browser_of, person
 from tests.dashboard.running import FakeNode, Running

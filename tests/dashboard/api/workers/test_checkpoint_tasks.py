@@ -10,7 +10,7 @@ import pytest
 from cli import main
 from cli.commands.runs.checkpoints import choose
 from db.models import CheckpointTask
-from domain.checkpoints.tasks import DesiredCheckpointTask, TaskKind
+from domain.checkpoint_use.tasks import DesiredCheckpointTask, TaskKind
 from domain.messages import CheckpointOffer
 from tests.dashboard.api.workers.checkpoint_work import desired, report, saved
 from tests.dashboard.running import FakeNode, Running, sha256_of

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from domain.checkpoints.tasks import TaskKind
+from domain.checkpoint_use.tasks import TaskKind
 from tests.dashboard.api.workers.checkpoint_work import desired, report, saved, second
 from tests.dashboard.running import Running
 

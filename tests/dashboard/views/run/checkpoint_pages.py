@@ -11,7 +11,7 @@ import pytest
 
 from db.attempts import attempt_queries
 from db.checkpoints import checkpoint_reports
-from domain.checkpoints.tasks import CheckpointTaskReport, CheckpointTaskView
+from domain.checkpoint_use.tasks import CheckpointTaskReport, CheckpointTaskView
 from domain.messages import CheckpointOffer
 from tests.dashboard.pages import Pages, served
 

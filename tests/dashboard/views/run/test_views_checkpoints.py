@@ -7,7 +7,7 @@ from streamlit.testing.v1 import AppTest
 from db.checkpoints import checkpoint_reports
 from db.models import Node
 from db.runs import run_queries
-from domain.checkpoints.tasks import CheckpointTaskView
+from domain.checkpoint_use.tasks import CheckpointTaskView
 from tests.dashboard.pages import Pages, button, texts
 from tests.dashboard.views.run.checkpoint_pages import RUN, pages, report, store
 

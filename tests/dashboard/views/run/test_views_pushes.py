@@ -12,7 +12,7 @@ from streamlit.testing.v1 import AppTest
 
 from db.attempts import attempt_queries
 from db.checkpoints import checkpoint_reports
-from domain.checkpoints.tasks import CheckpointTaskReport, CheckpointTaskView, TaskKind
+from domain.checkpoint_use.tasks import CheckpointTaskReport, CheckpointTaskView, TaskKind
 from domain.messages import CheckpointOffer
 from tests.dashboard.pages import Pages, button, served, texts
 

@@ -6,7 +6,7 @@ import json
 
 from streamlit.testing.v1 import AppTest
 
-from domain.checkpoints.tasks import CheckpointTaskView, TaskKind
+from domain.checkpoint_use.tasks import CheckpointTaskView, TaskKind
 from domain.people.rights import Rights
 from domain.people.roles import Role
 from tests.dashboard.pages import Pages, button, texts, visited_by

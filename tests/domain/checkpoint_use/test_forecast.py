@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from domain.checkpoints.forecast import Arrivals, forecast
+from domain.checkpoint_use.forecast import Arrivals, forecast
 from domain.text.formats import GIB
 
 NOW = 1_000_000.0

@@ -10,10 +10,10 @@ from typing import Any
 
 import pytest
 
+from domain.checkpoint_use.resumed_loss import KIND, ResumedLoss, resumed_loss_finding
+from domain.checkpoint_use.resuming import Consequence, ResumePlan
 from domain.checkpoints.contents import KINDS
-from domain.checkpoints.resuming import Consequence, ResumePlan
 from domain.messages import Point
-from domain.resumed_loss import KIND, ResumedLoss, resumed_loss_finding
 
 PLAN = ResumePlan("work/last.pt", 100, 1, holds=list(KINDS), is_read=True)
 

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from itertools import pairwise
 from statistics import median
 
-from domain.checkpoints.resuming import ResumePlan
+from domain.checkpoint_use.resuming import ResumePlan
 from domain.messages import Finding, Point
 from domain.text.formats import learning_rate, number
 

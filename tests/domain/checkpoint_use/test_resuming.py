@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
+from domain.checkpoint_use.resuming import Change, ResumePlan, SavedState, resume_plan
 from domain.checkpoints.contents import KINDS, Contents, Kind, kinds_by_rank, kinds_of_file
-from domain.checkpoints.resuming import Change, ResumePlan, SavedState, resume_plan
 
 WHOLE = Contents(kinds=list(KINDS))
 

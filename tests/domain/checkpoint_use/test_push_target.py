@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from domain.checkpoints.push_target import PushTarget, secret_names
+from domain.checkpoint_use.push_target import PushTarget, secret_names
 from domain.requests.errors import InvalidRequest
 
 

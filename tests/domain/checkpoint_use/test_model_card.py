@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import fields, replace
 from typing import Any
 
-from domain.model_card import CardFacts, is_unedited, model_card
+from domain.checkpoint_use.model_card import CardFacts, is_unedited, model_card
 from domain.spec import RunSpec
 from domain.views import CheckpointView, RunView
 

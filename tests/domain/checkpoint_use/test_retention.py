@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from domain.checkpoints.retention import (
+from domain.checkpoint_use.retention import (
     KEEP_ALL,
     Best,
     Logged,
