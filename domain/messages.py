@@ -8,7 +8,7 @@ from typing import Annotated, Literal, Self
 
 from pydantic import BaseModel, ConfigDict, Field, TypeAdapter, ValidationInfo, field_validator
 
-from domain.checkpoints.contents import Contents
+from domain.checkpoints.contents import CheckpointContents
 from domain.device_memory import DeviceMemory
 from domain.protocol import PROTOCOL
 from domain.requests.bounds import Count, Facts, Finite, Integer, Moment, Offset, Port, Rank, Seconds
@@ -442,7 +442,7 @@ class CheckpointOffer(BaseModel):
     """A removable prefix of every parameter's name, such as `module.` from a saved DDP wrapper."""
     task_id: Count | None = None
     """The task that merged it; None: a training saved it."""
-    holds: Contents | None = None
+    holds: CheckpointContents | None = None
     """The kinds of state in it; None: not read, or from an older worker."""
 
 

@@ -14,7 +14,7 @@ from cli.terminal import CommandFailed, warn
 from domain.checkpoint_use.tasks import ENDED_STATES, progress_words
 
 
-class Format(StrEnum):
+class FormatOption(StrEnum):
     """The forms of a merged checkpoint."""
 
     SAFETENSORS = "safetensors"

@@ -9,7 +9,7 @@ import sys
 from collections.abc import Callable
 from pathlib import Path
 
-from dashboard.backups.manifest import Entry
+from dashboard.backups.manifest import BackupEntry
 from dashboard.private_files import make_private_directory
 
 Progress = Callable[[int], object]
@@ -21,7 +21,9 @@ class Damaged(Exception):
     """A file is missing, shorter than it should be, or has another SHA-256; the message is the rest of a sentence."""
 
 
-def copied(source: Path, target: Path, size_bytes: int | None = None, progress: Progress = lambda _: None) -> Entry:
+def copied(
+    source: Path, target: Path, size_bytes: int | None = None, progress: Progress = lambda _: None
+) -> BackupEntry:
     """Copy the first bytes of a file that may grow meanwhile to a new file, and return its entry.
 
     `size_bytes`: None for all that it has now. Raises Damaged, OSError."""
@@ -38,20 +40,20 @@ def copied(source: Path, target: Path, size_bytes: int | None = None, progress: 
             os.fsync(writing)
         finally:
             os.close(writing)
-    return Entry(size_bytes=wanted_bytes, sha256=sha256, mtime_ns=status.st_mtime_ns)
+    return BackupEntry(size_bytes=wanted_bytes, sha256=sha256, mtime_ns=status.st_mtime_ns)
 
 
-def entry_of(path: Path, progress: Progress = lambda _: None) -> Entry:
+def entry_of(path: Path, progress: Progress = lambda _: None) -> BackupEntry:
     """Return the entry of a file that is in its place already, and make it durable. Raises Damaged, OSError."""
     reading = _opened(path)
     with os.fdopen(reading, "rb", buffering=0):
         os.fsync(reading)
         status = os.fstat(reading)
         sha256 = _copy(reading, None, status.st_size, progress)
-    return Entry(size_bytes=status.st_size, sha256=sha256, mtime_ns=status.st_mtime_ns)
+    return BackupEntry(size_bytes=status.st_size, sha256=sha256, mtime_ns=status.st_mtime_ns)
 
 
-def verified(path: Path, entry: Entry, progress: Progress = lambda _: None) -> None:
+def verified(path: Path, entry: BackupEntry, progress: Progress = lambda _: None) -> None:
     """Read a file of a backup. Raises Damaged unless it is what its entry says, OSError."""
     reading = _opened(path)
     with os.fdopen(reading, "rb", buffering=0):
@@ -61,7 +63,7 @@ def verified(path: Path, entry: Entry, progress: Progress = lambda _: None) -> N
             raise Damaged("has another SHA-256")
 
 
-def restored(source: Path, entry: Entry, target: Path, progress: Progress = lambda _: None) -> None:
+def restored(source: Path, entry: BackupEntry, target: Path, progress: Progress = lambda _: None) -> None:
     """Copy a file out of a backup. Raises Damaged unless it is what its entry says, OSError."""
     copy = copied(source, target, entry.size_bytes, progress)
     if copy.sha256 != entry.sha256:

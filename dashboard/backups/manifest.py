@@ -33,7 +33,7 @@ def _checked_name(name: str) -> str:
 FileName = Annotated[str, AfterValidator(_checked_name)]
 
 
-class Entry(BaseModel):
+class BackupEntry(BaseModel):
     """One file of a backup."""
 
     model_config = ConfigDict(frozen=True)
@@ -54,7 +54,7 @@ class BucketObject(BaseModel):
     sha256: str
 
 
-class Manifest(BaseModel):
+class BackupManifest(BaseModel):
     """What one backup consists of."""
 
     model_config = ConfigDict(frozen=True)
@@ -66,7 +66,7 @@ class Manifest(BaseModel):
     """Seconds since the epoch, by the server's clock."""
     store: str
     """The identity of the store that was copied."""
-    files: dict[FileName, Entry]
+    files: dict[FileName, BackupEntry]
     missing: dict[str, str] = {}
     """Why a file that the store names could not be copied, by its name; an earlier copy of it may be there."""
     objects: list[BucketObject] = []
@@ -77,11 +77,11 @@ class Manifest(BaseModel):
         return sum(entry.size_bytes for entry in self.files.values())
 
 
-def read_manifest(backup: Path) -> Manifest:
+def read_manifest(backup: Path) -> BackupManifest:
     """Read the manifest of a backup's folder. Raises BackupUnusable."""
     path = backup / MANIFEST
     try:
-        return Manifest.model_validate_json(path.read_bytes())
+        return BackupManifest.model_validate_json(path.read_bytes())
     except FileNotFoundError:
         raise BackupUnusable(f"{backup} is no whole backup: it has no {MANIFEST}.") from None
     except OSError as error:
@@ -93,7 +93,7 @@ def read_manifest(backup: Path) -> Manifest:
         ) from None
 
 
-def write_manifest(backup: Path, manifest: Manifest) -> None:
+def write_manifest(backup: Path, manifest: BackupManifest) -> None:
     """Make a folder a backup; all its files are durable by then."""
     write_private(backup / MANIFEST, manifest.model_dump_json())
     sync_folder(backup)

@@ -11,7 +11,7 @@ from pathlib import Path
 from dashboard.backups import copying, manifest
 from dashboard.backups.contents import KEYS
 from dashboard.backups.copying import Damaged
-from dashboard.backups.manifest import STORE, BackupUnusable, Manifest
+from dashboard.backups.manifest import STORE, BackupManifest, BackupUnusable
 from dashboard.private_files import make_private_directory, sync_folder
 from dashboard.settings import Settings
 from dashboard.storage import inventory
@@ -109,7 +109,7 @@ def settled(file: Path, files: Path, now: float) -> RestoredStore:
         store.close()
 
 
-def drilled(backup: Path, now: float) -> tuple[Manifest, RestoredStore, dict[str, str]]:
+def drilled(backup: Path, now: float) -> tuple[BackupManifest, RestoredStore, dict[str, str]]:
     """Restore a backup into a temporary folder beside it, and delete that again.
 
     Returns its manifest, what the restored store has, and why files are damaged, by name. Its files are read and
@@ -127,7 +127,7 @@ def drilled(backup: Path, now: float) -> tuple[Manifest, RestoredStore, dict[str
         shutil.rmtree(place, ignore_errors=True)
 
 
-def _linked(backup: Path, written: Manifest, place: Path) -> dict[str, str]:
+def _linked(backup: Path, written: BackupManifest, place: Path) -> dict[str, str]:
     """Verify each file of a backup and link it to `place`; the store, which is written to, is copied."""
     damaged = dict[str, str]()
     for name, entry in written.files.items():

@@ -13,7 +13,7 @@ from pathlib import Path
 from dashboard.backups import copying, manifest
 from dashboard.backups.contents import Member, members, objects
 from dashboard.backups.copying import Damaged
-from dashboard.backups.manifest import STORE, BackupUnusable, BucketObject, Entry, Manifest
+from dashboard.backups.manifest import STORE, BackupEntry, BackupManifest, BackupUnusable, BucketObject
 from dashboard.private_files import hold_lock, make_private_directory, sync_folder
 from dashboard.settings import Settings
 from db.engine import Store
@@ -31,7 +31,7 @@ class TakenBackup:
     """A backup that is whole."""
 
     path: Path
-    manifest: Manifest
+    manifest: BackupManifest
     copied_bytes: int
     """Bytes that were read; all other files are those of the backup before."""
 
@@ -114,7 +114,7 @@ class _Taking:
                 if (entry := self._kept(member)) is not None:
                     entries[member.name] = entry
         self._tidy(set(entries))
-        written = Manifest(
+        written = BackupManifest(
             rankzero=metadata.version("rankzero"), made_at=self._now, store=store, files=entries, missing=missing,
             objects=in_buckets,
         )  # fmt: skip
@@ -145,7 +145,7 @@ class _Taking:
         if self._before is not None and self._before.store not in originals:
             raise BackupUnusable(f"{self._folder} has backups of another server: choose a folder of its own.")
 
-    def _placed_as_it_is(self, member: Member) -> tuple[str, Entry]:
+    def _placed_as_it_is(self, member: Member) -> tuple[str, BackupEntry]:
         """Place a file, or its compressed form where it has that by now. Raises Damaged."""
         try:
             return member.name, self._placed(member)
@@ -155,7 +155,7 @@ class _Taking:
                 raise
             return other.name, self._placed(other)
 
-    def _placed(self, member: Member) -> Entry:
+    def _placed(self, member: Member) -> BackupEntry:
         """Link the file of the backup before, or keep what is there, or copy. Raises Damaged."""
         target = self._partial / member.name
         try:
@@ -172,7 +172,7 @@ class _Taking:
             raise Damaged("has another SHA-256 than when it arrived")
         return entry
 
-    def _linked(self, member: Member, target: Path, size_bytes: int, mtime_ns: int) -> Entry | None:
+    def _linked(self, member: Member, target: Path, size_bytes: int, mtime_ns: int) -> BackupEntry | None:
         """Link the earlier backup's copy of the very same file; None if there is none."""
         entry = self._before.files.get(member.name) if self._before else None
         if self._earlier is None or entry is None or (entry.size_bytes, entry.mtime_ns) != (size_bytes, mtime_ns):
@@ -182,7 +182,7 @@ class _Taking:
             return None
         return entry if copying.linked(source, target) else None
 
-    def _kept(self, member: Member) -> Entry | None:
+    def _kept(self, member: Member) -> BackupEntry | None:
         """Keep the earlier backup's copy of a file that never changes and that the server has lost; None if there is
         none. So `--keep` never deletes the last one."""
         entry = self._before.files.get(member.name) if self._before else None

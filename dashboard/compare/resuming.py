@@ -9,7 +9,7 @@ from dashboard.compare.spec_changes import interpreter_differences, masked, spec
 from db.checkpoints import resume_origins
 from db.checkpoints.resume_origins import Conditions
 from db.engine import Store
-from domain.checkpoint_use.resuming import Change, ResumePlan, SavedState, resume_plan
+from domain.checkpoint_use.resuming import ResumeChange, ResumePlan, SavedState, resume_plan
 from domain.launch.plan import PLACEHOLDER
 from domain.recovery import UnclearCheckpoint
 from domain.spec import RunSpec
@@ -17,14 +17,14 @@ from domain.views import RunView
 
 
 def plan_of_resume(store: Store, run_id: str, checkpoint: str | None = None) -> ResumePlan:
-    """What the next attempt of a run would differ in, from a checkpoint or the latest.
+    """Compare the next attempt of a run with its beginning, a checkpoint or the latest.
 
     Raises NoSuchRun, InvalidRequest for a checkpoint that the run does not have."""
     return _plan(store, run_id, checkpoint, resume_origins.next_attempt(store, run_id))
 
 
 def plan_of_launch(store: Store, spec: RunSpec) -> ResumePlan | None:
-    """What a new run that resumes from another's checkpoint would differ in; None for one that does not.
+    """Compare a new run with the checkpoint of another that it resumes from; None for one that does not resume.
 
     The actor must be allowed to see the other run. Raises InvalidRequest."""
     if spec.resume is None:
@@ -34,7 +34,7 @@ def plan_of_launch(store: Store, spec: RunSpec) -> ResumePlan | None:
 
 
 def plan_of_attempt(store: Store, fence: int) -> ResumePlan | None:
-    """What an attempt that began from a checkpoint differs in; None where it is gone."""
+    """Compare an attempt with the checkpoint that it began from; None where that is gone."""
     start = resume_origins.start_of(store, fence)
     return _compared(*start) if start else None
 
@@ -62,7 +62,7 @@ def _compared(saved: SavedState, then: Conditions, now: Conditions) -> ResumePla
     return resume_plan(saved, _changes(then, now), now.spec.precision, worlds)
 
 
-def _changes(then: Conditions, now: Conditions) -> Iterator[Change]:
+def _changes(then: Conditions, now: Conditions) -> Iterator[ResumeChange]:
     rows = [*map(masked, spec_differences([_without_placeholders(one.spec) for one in (then, now)]))]
     if then.interpreter and now.interpreter:
         rows += interpreter_differences([then.interpreter, now.interpreter])
@@ -70,10 +70,10 @@ def _changes(then: Conditions, now: Conditions) -> Iterator[Change]:
     for row in rows:
         is_known = None not in row.values or not row.field.startswith(("interpreter.", "package."))
         if is_known and not (row.field == "lr" and is_scaled):  # the rate after scaling counts
-            yield Change(row.field, row.label, *row.values)
+            yield ResumeChange(row.field, row.label, *row.values)
     before, after = then.spec.snapshot, now.spec.snapshot
     if before and after and before != after:
-        yield Change("code", "Code", before[:12], after[:12])
+        yield ResumeChange("code", "Code", before[:12], after[:12])
 
 
 def _without_placeholders(spec: RunSpec) -> RunSpec:

@@ -56,7 +56,7 @@ def _owners(
 
 
 def details(service: Service, node_id: str, fence: int, task_id: int) -> PushDetails:
-    """What a node is given when it begins a push. Raises NotOwner; WrongState where a secret is gone."""
+    """Give a node what it needs to begin a push. Raises NotOwner; WrongState where a secret is gone."""
     push = push_records.open_push(service.store, node_id, fence, task_id)
     values = {}
     for credential, secret in push.options["secrets"].items():

@@ -18,7 +18,7 @@ from domain.text.formats import count
 from domain.views import CheckpointView, RunView
 
 
-class Card(NamedTuple):
+class PlacedCard(NamedTuple):
     """A card as its node places it, and the message of the commit that adds it."""
 
     files: dict[str, Any]
@@ -26,7 +26,7 @@ class Card(NamedTuple):
     title: str
 
 
-def card_of(service: Service, push: OpenPush) -> Card:
+def card_of(service: Service, push: OpenPush) -> PlacedCard:
     """Compose the card of what is pushed, as the run is now. Raises NoSuchRun."""
     run = service.run(push.run_id)
     views = {view.id: view for view in checkpoint_queries.checkpoints(service.store, run.id)}
@@ -36,7 +36,7 @@ def card_of(service: Service, push: OpenPush) -> Card:
     text = model_card(_facts(service, run, pushed, saved, {name: curve for name, (curve, _) in pictures.items()}))
     encoded = {name: base64.b64encode(content).decode() for name, (_, content) in pictures.items()}
     what = f"step {count(saved.step)}" if saved.step is not None else "a checkpoint"
-    return Card({"text": text, "pictures": encoded}, f"Add {what} of run {run.id}")
+    return PlacedCard({"text": text, "pictures": encoded}, f"Add {what} of run {run.id}")
 
 
 def _facts(

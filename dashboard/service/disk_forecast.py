@@ -9,7 +9,7 @@ from dashboard.storage.files import Files
 from db.checkpoints import arrivals, deleted_checkpoints
 from db.engine import Store
 from db.people.visibility import Visibility, visibility
-from domain.checkpoint_use.forecast import Deletable, Forecast, forecast
+from domain.checkpoint_use.forecast import Deletable, StorageForecast, forecast
 
 READ_EVERY_S = 30.0
 
@@ -22,7 +22,7 @@ class DiskForecast:
         self._rates = CostCache[None, tuple[float, int]](READ_EVERY_S, clock=clock)
         self._deletable = CostCache[Visibility, list[Deletable]](READ_EVERY_S, clock=clock)
 
-    def now(self, *, with_deletable: bool = True) -> Forecast:
+    def now(self, *, with_deletable: bool = True) -> StorageForecast:
         """The forecast, with the checkpoints that the actor sees and that could go."""
         rate, bin_bytes = self._rates.get(None, self._read)
         chosen: list[Deletable] = []

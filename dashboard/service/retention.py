@@ -64,7 +64,7 @@ class Retention:
         return view, totals
 
     def plan_for_project(self, project: str, text: str | None) -> PlanTotals:
-        """What a rule would delete of a project's runs without a rule of their own. Raises InvalidRequest, Denied."""
+        """Count what a rule would delete of a project's runs without their own. Raises InvalidRequest, Denied."""
         runs = retention_rules.runs_under_project(self._store, project)
         rule = None if text is None else parse(text)
         return totals_of([retention.plan(self._store, run_id, self._clock(), rule) for run_id in runs])

@@ -41,7 +41,7 @@ def read(path: Path, offset: int, limit: int) -> bytes:
         with suppress(FileNotFoundError), path.open("rb") as file:
             return os.pread(file.fileno(), limit, offset)
         with suppress(FileNotFoundError), compressed_path(path).open("rb") as file:
-            return Packed(file).read(offset, limit)
+            return CompressedFile(file).read(offset, limit)
     return b""
 
 
@@ -51,7 +51,7 @@ def content_bytes(path: Path) -> int:
         return path.stat().st_size
     try:
         with compressed_path(path).open("rb") as file:
-            return Packed(file).size_bytes
+            return CompressedFile(file).size_bytes
     except OSError:
         return 0
 
@@ -62,7 +62,7 @@ def unpack(path: Path, target: Path, partial: Path) -> None:
     descriptor = os.open(partial, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW, 0o600)
     try:
         with compressed_path(path).open("rb") as source, os.fdopen(descriptor, "wb") as writing:
-            for block in Packed(source).blocks():
+            for block in CompressedFile(source).blocks():
                 writing.write(block)
             writing.flush()
             os.fsync(writing.fileno())
@@ -72,7 +72,7 @@ def unpack(path: Path, target: Path, partial: Path) -> None:
     sync_folder(target.parent)
 
 
-class Packed:
+class CompressedFile:
     """The compressed form of a file, opened."""
 
     def __init__(self, file: BinaryIO) -> None:
@@ -133,7 +133,7 @@ def verify(source: BinaryIO, target: BinaryIO, size_bytes: int) -> Iterator[int]
     """Read the compressed form back from the disk and compare it; yields the bytes of each block. Raises OSError."""
     if sys.platform == "linux":
         os.posix_fadvise(target.fileno(), 0, 0, os.POSIX_FADV_DONTNEED)
-    packed, offset = Packed(target), 0
+    packed, offset = CompressedFile(target), 0
     for block in packed.blocks():
         if block != os.pread(source.fileno(), len(block), offset):
             raise _damaged()

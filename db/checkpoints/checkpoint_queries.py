@@ -16,7 +16,7 @@ from db.engine import Store
 from db.metrics import points
 from db.metrics.series_names import VALIDATION_LOSS, main_loss
 from db.models import Attempt, Checkpoint, Run, Series
-from domain.checkpoints.contents import Contents
+from domain.checkpoints.contents import CheckpointContents
 from domain.checkpoints.names import is_part
 from domain.messages import SCRIPT_KINDS
 from domain.recovery import SavedFile, UnclearCheckpoint, choose_checkpoint
@@ -31,7 +31,7 @@ def checkpoints(store: Store, run_id: str) -> list[CheckpointView]:
 
 
 def listed(session: Session, run_id: str) -> list[CheckpointView]:
-    """What `checkpoints` returns."""
+    """List a run's checkpoints as `checkpoints` does, in a session."""
     rows = _rows(session, run_id, Checkpoint.deleted_at.is_(None))
     world_size = RunSpec.model_validate(session.get_one(Run, run_id).spec).world_size if rows else 1
     names = {view.id: view.name for view in rows}
@@ -103,7 +103,7 @@ def _checkpoint_view(row: Checkpoint, attempt: int) -> CheckpointView:
         deleted_at=row.deleted_at,
         deleted_by=row.deleted_by,
         deleted_why=row.deleted_why,
-        holds=contents.kinds if (contents := Contents.of_stored(row.holds)) else None,
+        holds=contents.kinds if (contents := CheckpointContents.of_stored(row.holds)) else None,
     )
 
 

@@ -147,7 +147,7 @@ def size_of_bin(store: Store) -> int:
 
 
 def _due(deleted_before: float) -> Select[Checkpoint]:
-    """What was deleted by then and has bytes, also where the removal of its file was interrupted."""
+    """Select checkpoints that were deleted by then and have bytes, also after an interrupted removal of the file."""
     due = select(Checkpoint).where(Checkpoint.deleted_at <= deleted_before)
     due = due.where(or_(Checkpoint.complete, Checkpoint.received_bytes > 0))
     return due.order_by(Checkpoint.deleted_at, Checkpoint.id).limit(AT_ONCE)

@@ -8,7 +8,7 @@ from sqlalchemy.orm import Session
 from db.exceptions import NotOwner
 from db.models import Attempt, Checkpoint, CheckpointTask
 from domain.checkpoint_use.tasks import ENDED_STATES, TaskKind
-from domain.checkpoints.contents import Contents
+from domain.checkpoints.contents import CheckpointContents
 from domain.messages import CheckpointOffer
 
 
@@ -44,7 +44,7 @@ def values_of(source: Checkpoint, offer: CheckpointOffer) -> dict[str, object]:
     """The values of a merged checkpoint: step and moment are its source's, and it holds weights alone."""
     of_source = {"merged_from": source.id, "step": source.step, "written_at": source.written_at, "prefix": None}
     offered = offer.model_dump(include={"path", "size_bytes", "sha256"})
-    return of_source | offered | {"holds": Contents(kinds=["model"]).model_dump()}
+    return of_source | offered | {"holds": CheckpointContents(kinds=["model"]).model_dump()}
 
 
 def _is_of(task: CheckpointTask, node_id: str) -> bool:

@@ -102,7 +102,7 @@ def merge_result(store: Store, checkpoint_id: int) -> dict[str, Any] | None:
 
 
 def staged_data(store: Store, fence: int) -> list[str]:
-    """What the nodes of an attempt staged, in words with digests, each once."""
+    """Return the data that the nodes of an attempt staged, in words with digests, each once."""
     with store.read() as session:
         timelines = session.scalars(select(Task.timeline).where(Task.fence == fence).order_by(Task.node_rank))
         ends = [PhaseEnd.model_validate(end) for timeline in timelines for end in timeline or ()]

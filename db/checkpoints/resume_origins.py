@@ -13,7 +13,7 @@ from db.engine import Store
 from db.lookups import latest_attempt
 from db.models import Attempt, Checkpoint, Node, Run, Task
 from domain.checkpoint_use.resuming import SavedState
-from domain.checkpoints.contents import Contents
+from domain.checkpoints.contents import CheckpointContents
 from domain.scheduling.resizing import effective
 from domain.spec import RunSpec
 
@@ -39,7 +39,7 @@ def origin(store: Store, run_id: str, name: str | None) -> tuple[SavedState, Con
 
 
 def next_attempt(store: Store, run_id: str) -> Conditions:
-    """What the next attempt of a run trains under, as far as it is known before it is placed. Raises NoSuchRun."""
+    """Return the conditions of a run's next attempt, as far as they are known before it is placed. Raises NoSuchRun."""
     with store.read() as session:
         latest = latest_attempt(session, run_id)
         spec = RunSpec.model_validate(session.get_one(Run, run_id).spec)
@@ -59,7 +59,7 @@ def start_of(store: Store, fence: int) -> tuple[SavedState, Conditions, Conditio
 
 def _origin(session: Session, checkpoint: Checkpoint) -> tuple[SavedState, Conditions]:
     attempt = session.get_one(Attempt, checkpoint.fence)
-    saved = SavedState(checkpoint.path, checkpoint.step, attempt.number, Contents.of_stored(checkpoint.holds))
+    saved = SavedState(checkpoint.path, checkpoint.step, attempt.number, CheckpointContents.of_stored(checkpoint.holds))
     return saved, _conditions(session, attempt, checkpoint.node_rank)
 
 

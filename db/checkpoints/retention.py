@@ -23,9 +23,9 @@ from db.metrics.series_names import name_of
 from db.models import Attempt, Checkpoint, Run, Series
 from db.people import audit
 from domain.checkpoint_use.retention import (
-    Logged,
+    LoggedMetric,
     Metrics,
-    Rule,
+    RetentionClauses,
     Save,
     SavedCheckpoint,
     kept,
@@ -42,7 +42,7 @@ from domain.views import CheckpointView
 MOST_NAMED = 4
 
 
-def plan(store: Store, run_id: str, now: float, rule: Rule | None) -> RunPlan:
+def plan(store: Store, run_id: str, now: float, rule: RetentionClauses | None) -> RunPlan:
     """Judge a run's complete checkpoints, newest first, by a rule. Raises NoSuchRun."""
     with store.read() as session:
         return _plan(session, run_id, now, rule)
@@ -87,7 +87,7 @@ def _write_down(session: Session, run: Run, rows: Sequence[Checkpoint], rule: st
     audit.record_of_run(session, AuditAction.CHECKPOINT_DELETED, run, more)
 
 
-def _plan(session: Session, run_id: str, now: float, rule: Rule | None) -> RunPlan:
+def _plan(session: Session, run_id: str, now: float, rule: RetentionClauses | None) -> RunPlan:
     views, deleted = with_steps(session, run_id)
     saves = _saves(session, run_id, now, views)
     reasons = kept(rule, saves, _metrics(session, run_id, rule, [*views, *deleted]))
@@ -110,8 +110,10 @@ def _saves(session: Session, run_id: str, now: float, views: Sequence[Checkpoint
     )  # fmt: skip
 
 
-def _metrics(session: Session, run_id: str, rule: Rule | None, views: Collection[CheckpointView]) -> Metrics:
-    """What the run's attempts logged of the metrics that a rule names; a metric that none logged is left out."""
+def _metrics(
+    session: Session, run_id: str, rule: RetentionClauses | None, views: Collection[CheckpointView]
+) -> Metrics:
+    """Read the metrics that a rule names, by attempt; a metric that none logged is left out."""
     metrics = {best.metric for best in rule.best} if rule else set()
     if not metrics:
         return {}
@@ -141,8 +143,8 @@ def _metrics(session: Session, run_id: str, rule: Rule | None, views: Collection
     }
 
 
-def _logged(lives: Sequence[LoggedPoints], saved: Sequence[int], *, goes_on: bool) -> Logged:
+def _logged(lives: Sequence[LoggedPoints], saved: Sequence[int], *, goes_on: bool) -> LoggedMetric:
     """Join what an attempt's lives logged, the oldest first: what a later one repeats, counts."""
     by_step = dict(point for points in lives for point in points.by_step())
     finite = sorted((step, value) for step, value in by_step.items() if math.isfinite(value))
-    return Logged([step for step, _ in finite], [value for _, value in finite], saved, goes_on)
+    return LoggedMetric([step for step, _ in finite], [value for _, value in finite], saved, goes_on)

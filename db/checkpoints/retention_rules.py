@@ -11,7 +11,7 @@ from db.lookups import add_history
 from db.models import Attempt, Checkpoint, RetentionRule, Run
 from db.people import audit
 from db.people.permission import permitted_run
-from domain.checkpoint_use.retention import KEEP_ALL, Rule, parse, text_of
+from domain.checkpoint_use.retention import KEEP_ALL, RetentionClauses, parse, text_of
 from domain.checkpoint_use.retention_views import RuleView
 from domain.people.audit import AuditAction
 from domain.people.roles import Action
@@ -129,7 +129,7 @@ def _view(row: RetentionRule | None, of: str) -> RuleView:
     return RuleView(row.rule, of, row.set_by, row.set_at)
 
 
-def stored(view: RuleView) -> Rule | None:
+def stored(view: RuleView) -> RetentionClauses | None:
     """Return the rule of a view; one that a later version wrote, and this one cannot read, keeps all."""
     try:
         return parse(view.rule)

@@ -25,7 +25,7 @@ class Deletable:
 
 
 @dataclass(frozen=True)
-class Forecast:
+class StorageForecast:
     """The disk of the server's files."""
 
     free_bytes: int
@@ -46,7 +46,7 @@ class Forecast:
         return self.full_in_s is not None and self.full_in_s < SOON_S
 
 
-def forecast(free_bytes: int, bytes_per_s: float, bin_bytes: int, deletable: Sequence[Deletable]) -> Forecast:
+def forecast(free_bytes: int, bytes_per_s: float, bin_bytes: int, deletable: Sequence[Deletable]) -> StorageForecast:
     """Return when the disk is full at this rate."""
     full_in_s = max(0, free_bytes) / bytes_per_s if bytes_per_s > 0 else None
     sentence = f"{size(max(0, free_bytes))} free"
@@ -54,7 +54,7 @@ def forecast(free_bytes: int, bytes_per_s: float, bin_bytes: int, deletable: Seq
         sentence += f", full in {_span(full_in_s)} at this rate ({size(round(bytes_per_s * 3600))} an hour)"
     if bin_bytes:
         sentence += f"; {size(bin_bytes)} of deleted checkpoints are still there"
-    return Forecast(free_bytes, bytes_per_s, full_in_s, bin_bytes, sentence, list(deletable))
+    return StorageForecast(free_bytes, bytes_per_s, full_in_s, bin_bytes, sentence, list(deletable))
 
 
 def _span(seconds: float) -> str:

@@ -8,12 +8,12 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from domain.catalogue import OTHER_CODE
-from domain.checkpoints.contents import Contents, Kind
+from domain.checkpoints.contents import CheckpointContents, Kind
 from domain.spec import CATALOGUE
 
 
 @dataclass(frozen=True)
-class Change:
+class ResumeChange:
     """A value that the resume has, and the one under which the checkpoint was written."""
 
     field: str
@@ -24,7 +24,7 @@ class Change:
 
 
 @dataclass(frozen=True)
-class Consequence(Change):
+class ResumeConsequence(ResumeChange):
     """A change, and what it means for the training."""
 
     means: str
@@ -39,7 +39,7 @@ class ResumePlan:
     step: int | None = None
     attempt: int | None = None
     """The attempt that wrote it."""
-    differs: list[Consequence] = field(default_factory=list)
+    differs: list[ResumeConsequence] = field(default_factory=list)
     holds: list[Kind] = field(default_factory=list)
     lacks: list[Kind] = field(default_factory=list)
     consequences: dict[Kind, str] = field(default_factory=dict)
@@ -52,7 +52,7 @@ class ResumePlan:
 
 
 def resume_plan(
-    checkpoint: SavedState, changes: Iterable[Change], precision: str, worlds: tuple[int, int]
+    checkpoint: SavedState, changes: Iterable[ResumeChange], precision: str, worlds: tuple[int, int]
 ) -> ResumePlan:
     """Plan a resume; `precision`: that of the resume, `worlds`: the number of ranks then and now."""
     contents = checkpoint.contents
@@ -79,7 +79,7 @@ class SavedState:
     name: str
     step: int | None
     attempt: int
-    contents: Contents | None
+    contents: CheckpointContents | None
 
 
 LACKS: dict[Kind, str] = {
@@ -95,7 +95,7 @@ LACKS: dict[Kind, str] = {
 DEEPSPEED = "DeepSpeed checkpoint"
 
 
-def _lacks(contents: Contents, precision: str) -> list[Kind]:
+def _lacks(contents: CheckpointContents, precision: str) -> list[Kind]:
     """The kinds that are missing; a gradient scaler belongs to fp16 alone."""
     return [kind for kind in LACKS if kind not in contents.kinds and (kind != "scaler" or precision == "fp16")]
 
@@ -106,7 +106,7 @@ def _no_model(checkpoint: SavedState, lacks: Sequence[Kind]) -> str | None:
     return f"{checkpoint.name} holds no model: nothing resumes from it alone. Choose another checkpoint."
 
 
-def _world_refusal(contents: Contents, then: int, now: int) -> str | None:
+def _world_refusal(contents: CheckpointContents, then: int, now: int) -> str | None:
     """Why a checkpoint cannot be loaded on another number of ranks."""
     if then == now:
         return None
@@ -141,11 +141,11 @@ _FRAMEWORKS = frozenset(
 )
 
 
-def _consequence(change: Change, contents: Contents | None) -> Consequence:
-    return Consequence(change.field, change.label, change.then, change.now, _means(change, contents))
+def _consequence(change: ResumeChange, contents: CheckpointContents | None) -> ResumeConsequence:
+    return ResumeConsequence(change.field, change.label, change.then, change.now, _means(change, contents))
 
 
-def _means(change: Change, contents: Contents | None) -> str:
+def _means(change: ResumeChange, contents: CheckpointContents | None) -> str:
     """The meaning of a change; empty where a training does not notice it."""
     group, _, name = change.field.partition(".")
     if change.field in ("lr", "scaled_lr"):
@@ -159,7 +159,7 @@ def _means(change: Change, contents: Contents | None) -> str:
     return _OF_OTHERS.get(change.field) or (CATALOGUE[group].resumed if group in CATALOGUE else "")
 
 
-def _of_rate(contents: Contents | None) -> str:
+def _of_rate(contents: CheckpointContents | None) -> str:
     if contents and "optimizer" in contents.kinds:
         return (
             "The optimizer's state has the rate of then, which loading it brings back: the new one counts only if the "
@@ -168,7 +168,7 @@ def _of_rate(contents: Contents | None) -> str:
     return "The steps are larger or smaller from the first one on."
 
 
-def _of_world(contents: Contents | None, then: int, now: int) -> str:
+def _of_world(contents: CheckpointContents | None, then: int, now: int) -> str:
     by_rank = contents.by_rank if contents else []
     parts = ["The data are divided otherwise: within the epoch some samples come twice, others never."]
     if "rng" in by_rank:

@@ -32,7 +32,7 @@ class Best(NamedTuple):
 
 
 @dataclass(frozen=True)
-class Rule:
+class RetentionClauses:
     """A rule's clauses: a save is kept if any of them holds, or it is pinned or needed."""
 
     last: int = 0
@@ -46,7 +46,7 @@ class Rule:
         return ", ".join(filter(None, clauses))
 
 
-def parse(text: str) -> Rule | None:
+def parse(text: str) -> RetentionClauses | None:
     """Read a rule; None keeps all checkpoints. Raises InvalidRequest."""
     if len(text) > LONGEST_RULE:
         raise _wrong(f"it has more than {LONGEST_RULE} characters")
@@ -58,10 +58,10 @@ def parse(text: str) -> Rule | None:
     best = tuple(one for part in read for one in part.best)
     if len(last) > 1 or len(every) > 1 or len({one.metric for one in best}) < len(best):
         raise _wrong("it says the same twice")
-    return Rule(sum(last), best, sum(every))
+    return RetentionClauses(sum(last), best, sum(every))
 
 
-def text_of(rule: Rule | None) -> str:
+def text_of(rule: RetentionClauses | None) -> str:
     """Return the one form in which a rule is stored and shown."""
     return KEEP_ALL if rule is None else str(rule)
 
@@ -74,18 +74,18 @@ _EVERY = re.compile(rf"every {_NUMBER} steps?", re.IGNORECASE)
 _BEST = re.compile(rf"best {_NUMBER} by (\S.*?)(?: (highest|lowest))?", re.IGNORECASE)
 
 
-def _clause(text: str) -> Rule:
+def _clause(text: str) -> RetentionClauses:
     """Read one clause: a rule of it alone. Raises InvalidRequest."""
     words = " ".join(text.split())
     if words.lower() == "pinned":
-        return Rule()
+        return RetentionClauses()
     if match := _LAST.fullmatch(words):
-        return Rule(last=int(match[1]))
+        return RetentionClauses(last=int(match[1]))
     if match := _EVERY.fullmatch(words):
-        return Rule(every=int(match[1]))
+        return RetentionClauses(every=int(match[1]))
     if match := _BEST.fullmatch(words):
         is_highest = goal(match[2]) == "max" if match[3] is None else match[3].lower() == "highest"
-        return Rule(best=(Best(int(match[1]), match[2], is_highest),))
+        return RetentionClauses(best=(Best(int(match[1]), match[2], is_highest),))
     raise _wrong(f"{words!r} is no part of a rule" if words else "a part of it is empty")
 
 
@@ -175,7 +175,7 @@ def _nearest(file: SavedCheckpoint, saves: Sequence[Save]) -> Save | None:
 
 
 @dataclass(frozen=True)
-class Logged:
+class LoggedMetric:
     """What one attempt logged of a metric: steps in order, and a finite value for each."""
 
     steps: Sequence[int]
@@ -199,7 +199,7 @@ class Logged:
         return self.goes_on and step > max(self.steps, default=-1)
 
 
-Metrics = Mapping[str, Mapping[int, Logged]]
+Metrics = Mapping[str, Mapping[int, LoggedMetric]]
 """By metric, then by the number of the attempt."""
 
 
@@ -213,7 +213,7 @@ def nearest_index(ordered: Sequence[int], value: int) -> int | None:
 # The decision.
 
 
-def kept(rule: Rule | None, saves: Sequence[Save], metrics: Metrics) -> list[str | None]:
+def kept(rule: RetentionClauses | None, saves: Sequence[Save], metrics: Metrics) -> list[str | None]:
     """Return why each save is kept, in words; None: the rule lets it go.
 
     Without one that counts, without the metric of a clause, or without a rule, all are kept."""
@@ -235,12 +235,14 @@ Chosen = Iterator[tuple[int, str]]
 """The numbers of saves, and why each is kept."""
 
 
-def _last(rule: Rule, candidates: Sequence[int]) -> Chosen:
+def _last(rule: RetentionClauses, candidates: Sequence[int]) -> Chosen:
     yield from ((index, "the last one") for index in candidates[-1:])
     yield from ((index, f"one of the last {rule.last}") for index in (candidates[-rule.last :] if rule.last else ()))
 
 
-def _best(best: Best, saves: Sequence[Save], candidates: Sequence[int], by_attempt: Mapping[int, Logged]) -> Chosen:
+def _best(
+    best: Best, saves: Sequence[Save], candidates: Sequence[int], by_attempt: Mapping[int, LoggedMetric]
+) -> Chosen:
     values: dict[int, float] = {}
     for index in candidates:
         logged, step = by_attempt.get(saves[index].attempt), saves[index].step
@@ -254,8 +256,8 @@ def _best(best: Best, saves: Sequence[Save], candidates: Sequence[int], by_attem
     yield from ((index, f"one of the best {best.number} by {best.metric}") for index in ranked[: best.number])
 
 
-def _every(rule: Rule, saves: Sequence[Save], candidates: Sequence[int]) -> Chosen:
-    """Of each stretch of so many steps the first save, of several attempts at that step the newest."""
+def _every(rule: RetentionClauses, saves: Sequence[Save], candidates: Sequence[int]) -> Chosen:
+    """Choose the first save of each stretch of so many steps, of several attempts at that step the newest."""
     first: dict[int, tuple[int, int]] = {}
     for index in candidates if rule.every else ():
         step = saves[index].step

@@ -41,7 +41,7 @@ class RunPlan:
 
     @property
     def gone(self) -> list[JudgedCheckpoint]:
-        """What the rule lets go."""
+        """The checkpoints that the rule lets go."""
         return [one for one in self.checkpoints if one.kept is None]
 
 

@@ -18,7 +18,7 @@ KINDS: tuple[Kind, ...] = get_args(Kind)
 """rng: random states; sampler: the position in the data; step: step or epoch."""
 
 
-class Contents(BaseModel):
+class CheckpointContents(BaseModel):
     """The kinds of state that a node read in a checkpoint, without unpickling it."""
 
     model_config = ConfigDict(frozen=True)
@@ -30,7 +30,7 @@ class Contents(BaseModel):
     """file, or the kind of a folder (`worker.checkpoints.folders.Kind`)."""
 
     @classmethod
-    def of_stored(cls, value: Mapping[str, Any] | None) -> Contents | None:
+    def of_stored(cls, value: Mapping[str, Any] | None) -> CheckpointContents | None:
         """The contents as a store has them; None where there are none, or an imported archive had something else."""
         with suppress(ValidationError):
             return cls.model_validate(value) if value else None

@@ -42,7 +42,7 @@ class TaskFailed(Exception):
     """The work cannot be done; the message is a sentence: what happened, the rule, what to do."""
 
 
-class Command(NamedTuple):
+class TaskCommand(NamedTuple):
     """A command for a Python."""
 
     python: str
@@ -57,12 +57,16 @@ class RunProgram(Protocol):
     """Run a command in a folder; return its result. Raises TaskFailed, also where it may not continue."""
 
     def __call__(
-        self, command: Command, folder: Path, on_progress: OnProgress, may_continue: MayContinue, clock: Clock
+        self, command: TaskCommand, folder: Path, on_progress: OnProgress, may_continue: MayContinue, clock: Clock
     ) -> dict[str, Any]: ...
 
 
 def run_program(
-    command: Command, folder: Path, on_progress: OnProgress, may_continue: MayContinue, clock: Clock = SYSTEM_CLOCK
+    command: TaskCommand,
+    folder: Path,
+    on_progress: OnProgress,
+    may_continue: MayContinue,
+    clock: Clock = SYSTEM_CLOCK,
 ) -> dict[str, Any]:
     """Run it as a process group of its own, which is gone on return."""
     errors = folder / "errors"
@@ -91,7 +95,7 @@ def end_leftovers(folder: Path, clock: Clock = SYSTEM_CLOCK) -> None:
     processes.kill_all(leftovers, GRACE_S, clock)
 
 
-def _started(command: Command, folder: Path, errors: Path) -> subprocess.Popen[bytes]:
+def _started(command: TaskCommand, folder: Path, errors: Path) -> subprocess.Popen[bytes]:
     """Start it at idle priority. Raises TaskFailed."""
     argv = [command.python, "-m", command.module, *command.arguments]
     paths = {"PYTHONPATH": TENSORS_FOLDER} if command.module == MODULE else {}

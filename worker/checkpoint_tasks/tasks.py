@@ -27,7 +27,7 @@ FOLDER = "node/checkpoint-tasks"
 """In the data directory: a folder for each task under way."""
 
 
-class CheckpointTasks:
+class NodeCheckpointTasks:
     """The tasks of one process; thread-safe. Another worker on the same data begins them anew."""
 
     def __init__(

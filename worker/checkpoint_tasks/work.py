@@ -22,7 +22,7 @@ from domain.clock import Clock
 from domain.masking.log_lines import hidden
 from domain.messages import CheckpointFetch
 from domain.text.formats import size
-from worker.checkpoint_tasks.program import PUSHING, Command, RunProgram, TaskFailed
+from worker.checkpoint_tasks.program import PUSHING, RunProgram, TaskCommand, TaskFailed
 from worker.checkpoints.upload import CheckpointTransfer
 from worker.checkpoints.watching import RESERVE_BYTES, CheckpointCopy
 from worker.environments.environment import EnvironmentMaker
@@ -103,7 +103,7 @@ class TaskWork:
     def _room(self) -> int:
         return shutil.disk_usage(self._folder).free - RESERVE_BYTES
 
-    def _command(self) -> Command:
+    def _command(self) -> TaskCommand:
         """Prepare the Python and the checkpoints. Raises CannotStart, Unusable, TaskFailed."""
         if self._task.kind is TaskKind.PUSH:
             return self._push_command()
@@ -113,9 +113,9 @@ class TaskWork:
         if self._task.kind is TaskKind.MERGE:
             self._target.parent.mkdir()
             arguments += [str(self._target), "--format", self._task.format, "--room", str(self._room())]
-        return Command(python, arguments, {**self._env, "TMPDIR": str(self._folder)})
+        return TaskCommand(python, arguments, {**self._env, "TMPDIR": str(self._folder)})
 
-    def _push_command(self) -> Command:
+    def _push_command(self) -> TaskCommand:
         """Prepare a push: in this worker's own Python, because the secrets are for no code of the run."""
         task = self._task
         source = self._fetched(0, task.sources[0])
@@ -129,7 +129,7 @@ class TaskWork:
         }
         own_folders = {"TMPDIR": str(self._folder), "HF_HOME": str(self._folder / "hub")}
         env = training_environment(os.environ) | own_folders
-        return Command(sys.executable, [source], env, PUSHING, json.dumps(request).encode())
+        return TaskCommand(sys.executable, [source], env, PUSHING, json.dumps(request).encode())
 
     @property
     def _env(self) -> dict[str, str]:

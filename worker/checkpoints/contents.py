@@ -9,14 +9,14 @@ from contextlib import suppress
 from pathlib import Path
 from typing import BinaryIO, cast
 
-from domain.checkpoints.contents import Contents, Kind, in_order, kinds_by_rank, kinds_in, kinds_of_file
+from domain.checkpoints.contents import CheckpointContents, Kind, in_order, kinds_by_rank, kinds_in, kinds_of_file
 from domain.checkpoints.names import without_rank
 from worker.checkpoints.names import LONGEST_S, is_archive, read_header, skip_legacy_header
 from worker.checkpoints.outlines import LONGEST_BYTES, outline_of
 from worker.node.regular_files import open_regular
 
 
-def contents_of(copy: Path, name: str, layout: str = "file") -> Contents | None:
+def contents_of(copy: Path, name: str, layout: str = "file") -> CheckpointContents | None:
     """The kinds of state in a file, or in a folder's archive; None where nothing of it could be read.
 
     `name`: the checkpoint's name on the server; `layout`: the kind of folder."""
@@ -26,7 +26,7 @@ def contents_of(copy: Path, name: str, layout: str = "file") -> Contents | None:
         kinds = {path: own for path, own in by_file.items() if own}
         if kinds:
             present = set[Kind]().union(*kinds.values())
-            return Contents(kinds=in_order(present), by_rank=in_order(kinds_by_rank(kinds)), layout=layout)
+            return CheckpointContents(kinds=in_order(present), by_rank=in_order(kinds_by_rank(kinds)), layout=layout)
     return None
 
 

@@ -35,6 +35,7 @@ class _Machine:
         self._memo: dict[object, object] = {}
 
     def run(self, file: BinaryIO, give_up_at: float) -> object:
+        """Follow the operations of a pickle without executing one; return its outline. Raises ValueError."""
         try:
             for count, (operation, argument, _) in enumerate(pickletools.genops(file)):
                 if count % _CLOCK_EVERY == 0 and time.thread_time() > give_up_at:

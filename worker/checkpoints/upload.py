@@ -14,7 +14,7 @@ from pathlib import Path
 import httpx2
 
 from domain.assignments import Assignment, Resend
-from domain.checkpoints.contents import Contents
+from domain.checkpoints.contents import CheckpointContents
 from domain.clock import SYSTEM_CLOCK, Clock
 from domain.messages import CheckpointOffer
 from domain.text.formats import duration_words
@@ -307,7 +307,7 @@ def _offer(copy: CheckpointCopy, task_id: int | None) -> CheckpointOffer:
         written_at=copy.written_at,
         prefix=copy.prefix,
         task_id=task_id,
-        holds=Contents.model_validate(copy.holds) if copy.holds else None,
+        holds=CheckpointContents.model_validate(copy.holds) if copy.holds else None,
     )
 
 

@@ -133,7 +133,7 @@ class CheckpointWatch:
         self.done(copy)
 
     def sent(self) -> list[CheckpointCopy]:
-        """What the server had of the checkpoints that are still here as they were then, the oldest first."""
+        """Return the checkpoints that the server had and that are here unchanged, the oldest first."""
         here = {candidate.name: candidate.key for candidate in self._all_candidates()}
         sent = [copy for name, copy in self._sent.items() if here.get(name) == copy.key]
         return sorted(sent, key=lambda copy: copy.written_at)

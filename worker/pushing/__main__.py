@@ -18,13 +18,13 @@ from domain.checkpoint_use.push_target import PushTarget
 from domain.clock import SYSTEM_CLOCK, Clock
 from domain.text.formats import duration
 from domain.text.paths import problem_in_words
-from worker.pushing.bucket_push import Bucket
-from worker.pushing.hub_push import Hub
-from worker.pushing.push_report import Cut, Failed, Refused, Report
+from worker.pushing.bucket_push import BucketPush
+from worker.pushing.hub_push import HubPush
+from worker.pushing.push_report import Cut, PushFailed, PushRefused, PushReport
 from worker.pushing.pushed_files import PushedFile, card_files, checkpoint_files
 
 
-class PushRequest(BaseModel):
+class PushOrder(BaseModel):
     """What to push, where, and with which credentials."""
 
     name: str
@@ -39,7 +39,7 @@ class PushRequest(BaseModel):
     """Of the commit."""
 
 
-class Destination(Protocol):
+class PushDestination(Protocol):
     """A place that takes files."""
 
     def open(self, is_private: bool) -> list[str]: ...
@@ -51,20 +51,20 @@ class Destination(Protocol):
 
 def main() -> None:
     """Push what standard input asks for."""
-    request = PushRequest.model_validate_json(sys.stdin.buffer.read())
+    request = PushOrder.model_validate_json(sys.stdin.buffer.read())
     run(Path(sys.argv[1]), request, _write, SYSTEM_CLOCK)
 
 
-def run(source: Path, request: PushRequest, write: Callable[[str], object], clock: Clock) -> None:
+def run(source: Path, request: PushOrder, write: Callable[[str], object], clock: Clock) -> None:
     """Push a file, or all files of a folder, and print how it went."""
-    report = Report(write, request.secrets.values(), clock)
+    report = PushReport(write, request.secrets.values(), clock)
     try:
         with warnings.catch_warnings(action="ignore"):  # of the libraries about themselves
             result = _with_patience(source, request, report, clock)
         report.end(result=result)
-    except Refused as error:
+    except PushRefused as error:
         report.end(refused=str(error))
-    except Failed as error:
+    except PushFailed as error:
         report.end(failed=str(error))
     except Cut as error:
         report.end(failed=f"{error}. Push again: what has arrived is not sent a second time.")
@@ -74,7 +74,7 @@ def run(source: Path, request: PushRequest, write: Callable[[str], object], cloc
         report.end(failed=f"The push broke off ({type(error).__name__}): {error}")
 
 
-def _with_patience(source: Path, request: PushRequest, report: Report, clock: Clock) -> dict[str, Any]:
+def _with_patience(source: Path, request: PushOrder, report: PushReport, clock: Clock) -> dict[str, Any]:
     """Push; where the place cannot be reached, wait and continue, for about twenty minutes."""
     for pause_s in PAUSES_S:
         try:
@@ -85,11 +85,11 @@ def _with_patience(source: Path, request: PushRequest, report: Report, clock: Cl
     return push(source, request, report)
 
 
-def push(source: Path, request: PushRequest, report: Report) -> dict[str, Any]:
-    """Push once and return the result. Raises Refused, Cut, Failed, OSError."""
+def push(source: Path, request: PushOrder, report: PushReport) -> dict[str, Any]:
+    """Push once and return the result. Raises PushRefused, Cut, PushFailed, OSError."""
     target = PushTarget.parse(request.target)
     report.doing(f"connects to {target}")
-    destination: Destination = DESTINATIONS[target.kind](target, request.secrets, report)
+    destination: PushDestination = DESTINATIONS[target.kind](target, request.secrets, report)
     notes = destination.open(request.is_private)
     files = checkpoint_files(source, request.name)
     card, why_no_card = card_files(request.card, files, destination.card())
@@ -103,7 +103,7 @@ def push(source: Path, request: PushRequest, report: Report) -> dict[str, Any]:
 
 
 PAUSES_S = (5.0, 15.0, 30.0, 60.0, 120.0, 300.0, 600.0)
-DESTINATIONS: dict[str, type[Hub] | type[Bucket]] = {"hf": Hub, "s3": Bucket}
+DESTINATIONS: dict[str, type[HubPush] | type[BucketPush]] = {"hf": HubPush, "s3": BucketPush}
 
 
 def _write(line: str) -> None:

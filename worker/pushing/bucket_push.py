@@ -11,30 +11,30 @@ from typing import Any
 
 from domain.checkpoint_use.model_card import CARD_NAME
 from domain.checkpoint_use.push_target import PushTarget
-from worker.pushing.push_report import Cut, Failed, Refused, Report
+from worker.pushing.push_report import Cut, PushFailed, PushRefused, PushReport
 from worker.pushing.pushed_files import PushedFile
 
 SINGLE, INDEX = "model.safetensors", "model.safetensors.index.json"
 """Weights in one file, and the index of several, as save_pretrained calls them."""
 
 
-class Bucket:
+class BucketPush:
     """A folder of a bucket, opened with a person's own credentials, never with the node's."""
 
-    def __init__(self, target: PushTarget, secrets: Mapping[str, str], report: Report) -> None:
+    def __init__(self, target: PushTarget, secrets: Mapping[str, str], report: PushReport) -> None:
         self._target, self._report = target, report
         self._client = _connected(secrets)
 
     def open(self, is_private: bool) -> list[str]:
-        """Check that the bucket is there and return what to note. Raises Refused, Cut."""
+        """Check that the bucket is there and return what to note. Raises PushRefused, Cut."""
         if not is_private:
-            raise Refused("Who may read a bucket is the bucket's own setting: push without --public.")
+            raise PushRefused("Who may read a bucket is the bucket's own setting: push without --public.")
         with self._errors_in_words():
             self._client.list_multipart_uploads(Bucket=self._target.place, Prefix=self._key(""), MaxUploads=1)
         return []
 
     def card(self) -> str | None:
-        """Return the model card that is there. Raises Refused, Cut."""
+        """Return the model card that is there. Raises PushRefused, Cut."""
         with self._errors_in_words():
             try:
                 body = self._client.get_object(Bucket=self._target.place, Key=self._key(CARD_NAME))["Body"]
@@ -43,7 +43,7 @@ class Bucket:
             return str(body.read(LONGEST_CARD_BYTES).decode(errors="replace"))
 
     def send(self, files: list[PushedFile], message: str) -> dict[str, Any]:
-        """Send what is not there yet, and check all of it. Raises Refused, Cut, Failed, OSError."""
+        """Send what is not there yet, and check all of it. Raises PushRefused, Cut, PushFailed, OSError."""
         self._require_no_older_weights({file.name for file in files})
         sums = {}
         for file in files:
@@ -60,9 +60,9 @@ class Bucket:
         return {"url": str(self._target)}
 
     def _require_no_older_weights(self, names: Collection[str]) -> None:
-        """Raises Refused where a file of an earlier push would be loaded in place of the shards."""
+        """Raises PushRefused where a file of an earlier push would be loaded in place of the shards."""
         if INDEX in names and self._head(PushedFile(SINGLE, b"")) is not None:
-            raise Refused(
+            raise PushRefused(
                 f"{self._target} has the {SINGLE} of an earlier push, which from_pretrained would load in place of "
                 "these shards: delete it there, or push to another prefix."
             )
@@ -121,12 +121,12 @@ class Bucket:
         return head is not None and (int(head["ContentLength"]), _tag(head)) == (file.size_bytes, sums.tag)
 
     def _check(self, files: list[PushedFile], sums: Mapping[str, Sums]) -> None:
-        """Compare size and sum of all that is there now. Raises Failed."""
+        """Compare size and sum of all that is there now. Raises PushFailed."""
         for file in files:
             self._report.doing(f"checks {file.name}")
             head = self._head(file)
             if head is None or int(head["ContentLength"]) != file.size_bytes or _differs(head, sums[file.name]):
-                raise Failed(f"{self._target}: {file.name} differs from what was sent; push again to send it anew.")
+                raise PushFailed(f"{self._target}: {file.name} differs from what was sent; push again to send it anew.")
 
     def _head(self, file: PushedFile) -> dict[str, Any] | None:
         with self._errors_in_words():
@@ -145,13 +145,13 @@ class Bucket:
 
     @contextmanager
     def _errors_in_words(self) -> Iterator[None]:
-        """Convert the client's errors to Refused and Cut."""
+        """Convert the client's errors to PushRefused and Cut."""
         from botocore.exceptions import BotoCoreError, ClientError, ParamValidationError
 
         try:
             yield
         except ParamValidationError as error:
-            raise Refused(f"{self._target} cannot be used: {error}") from error
+            raise PushRefused(f"{self._target} cannot be used: {error}") from error
         except ClientError as error:
             raise _refusal(self._target, error.response) from error
         except BotoCoreError as error:
@@ -213,7 +213,7 @@ def _connected(secrets: Mapping[str, str]) -> Any:
         from botocore.config import Config
         from botocore.session import get_session
     except ImportError:
-        raise Refused(
+        raise PushRefused(
             "This node's worker has no botocore, which buckets need: pip install 'rankzero[s3]' there."
         ) from None
     session = get_session()
@@ -241,7 +241,7 @@ def _refusal(target: PushTarget, response: Mapping[str, Any]) -> Exception:
     if status >= 500 or code in ("SlowDown", "RequestTimeout", "NoSuchUpload"):
         return Cut(f"{target} answered {code}")
     if code == "NoSuchBucket":
-        return Refused(f"The bucket {target.place} does not exist; create it, or name another.")
+        return PushRefused(f"The bucket {target.place} does not exist; create it, or name another.")
     if status == 403:
-        return Refused(f"The bucket {target.place} denies access ({code}): check the secrets and what they may do.")
-    return Refused(f"{target} answered {code}: {str(details.get('Message', '')).rstrip('.')}.")
+        return PushRefused(f"The bucket {target.place} denies access ({code}): check the secrets and what they may do.")
+    return PushRefused(f"{target} answered {code}: {str(details.get('Message', '')).rstrip('.')}.")

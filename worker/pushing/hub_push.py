@@ -17,24 +17,24 @@ import httpx2
 from domain.checkpoint_use.model_card import CARD_NAME
 from domain.checkpoint_use.push_target import PushTarget
 from domain.text.formats import as_list
-from worker.pushing.push_report import Cut, Failed, Refused, Report
+from worker.pushing.push_report import Cut, PushFailed, PushRefused, PushReport
 from worker.pushing.pushed_files import PushedFile
 
 if TYPE_CHECKING:
     from huggingface_hub import CommitOperationAdd, HfApi
 
 
-class Hub:
+class HubPush:
     """A model repository, opened with a person's own token, never with the node's."""
 
-    def __init__(self, target: PushTarget, secrets: Mapping[str, str], report: Report) -> None:
+    def __init__(self, target: PushTarget, secrets: Mapping[str, str], report: PushReport) -> None:
         self._target, self._report = target, report
         self._repository = f"{target.place}/{target.path}"
         self._api = _connected(secrets["HF_TOKEN"])
         self._names: set[str] = set()
 
     def open(self, is_private: bool) -> list[str]:
-        """Create the repository if there is none, and return what to note. Raises Refused, Cut."""
+        """Create the repository if there is none, and return what to note. Raises PushRefused, Cut."""
         from huggingface_hub.errors import RepositoryNotFoundError
 
         with self._errors_in_words():
@@ -45,12 +45,12 @@ class Hub:
                 info = self._api.model_info(self._repository)
         self._names = {file.rfilename for file in info.siblings or ()}
         if is_private and not info.private:
-            raise Refused(f"{self._target} is public: push to another repository, or with --public.")
+            raise PushRefused(f"{self._target} is public: push to another repository, or with --public.")
         is_still_private = info.private and not is_private
         return [f"{self._target} is private and stays so; its settings make it public."] if is_still_private else []
 
     def card(self) -> str | None:
-        """Return the model card that is there. Raises Refused, Cut."""
+        """Return the model card that is there. Raises PushRefused, Cut."""
         if CARD_NAME not in self._names:
             return None
         with self._errors_in_words(), tempfile.TemporaryDirectory() as folder:
@@ -58,7 +58,7 @@ class Hub:
             return Path(path).read_text(errors="replace")
 
     def send(self, files: list[PushedFile], message: str) -> dict[str, Any]:
-        """Send what is not there yet in one commit, and check all of it. Raises Refused, Cut, Failed, OSError."""
+        """Send what is missing in one commit, and check all of it. Raises PushRefused, Cut, PushFailed, OSError."""
         from huggingface_hub import CommitOperationDelete
 
         done_bytes = 0
@@ -100,7 +100,7 @@ class Hub:
         self._report.at(done_bytes)
 
     def _check(self, files: list[PushedFile], revision: str) -> None:
-        """Compare size and sum of all that the commit has. Raises Failed, Refused, Cut."""
+        """Compare size and sum of all that the commit has. Raises PushFailed, PushRefused, Cut."""
         self._report.doing("checks what arrived")
         there: dict[str, Any] = {}
         for names in _in_tens([file.name for file in files]):
@@ -110,14 +110,14 @@ class Hub:
         for file in files:
             arrived = there.get(file.name)
             if arrived is None or getattr(arrived, "size", None) != file.size_bytes or not _has_sum(arrived, file):
-                raise Failed(f"{self._target}: {file.name} differs from what was sent; push again to send it anew.")
+                raise PushFailed(f"{self._target}: {file.name} differs from what was sent; push again to send it anew.")
 
     @contextmanager
     def _errors_in_words(self) -> Iterator[None]:
-        """Convert the library's errors to Refused and Cut."""
+        """Convert the library's errors to PushRefused and Cut."""
         try:
             yield
-        except (Refused, Cut):
+        except (PushRefused, Cut):
             raise
         except Exception as error:
             cause: BaseException | None = error  # the library wraps some errors into others
@@ -165,11 +165,11 @@ def _connected(token: str) -> HfApi:
     try:
         import huggingface_hub as library
     except ImportError:
-        raise Refused(
+        raise PushRefused(
             "This node's worker has no huggingface_hub, which pushes to a hub: pip install 'rankzero[hub]' there."
         ) from None
     if library.is_offline_mode():
-        raise Refused("This node's worker has HF_HUB_OFFLINE set, so nothing is pushed to a hub from it.")
+        raise PushRefused("This node's worker has HF_HUB_OFFLINE set, so nothing is pushed to a hub from it.")
     library.set_client_factory(_client)
     return library.HfApi(endpoint=os.environ.get("HF_ENDPOINT"), token=token, library_name="rankzero")
 
@@ -215,6 +215,6 @@ def _refusal(target: PushTarget, status: int, said: str) -> Exception:
     if status >= 500 or status == 429:
         return Cut(f"{target} answered {status}")
     if status in (401, 403, 404):
-        return Refused(f"{target} denies access ({status}): check the token and that it may write there.")
+        return PushRefused(f"{target} denies access ({status}): check the token and that it may write there.")
     reason = f": {said.rstrip('.')}" if said else ""
-    return Refused(f"{target} answered {status}{reason}.")
+    return PushRefused(f"{target} answered {status}{reason}.")

@@ -10,11 +10,11 @@ from domain.clock import Clock
 from domain.masking.values import ValueMask
 
 
-class Refused(Exception):
+class PushRefused(Exception):
     """The place, its credentials or this Python does not allow it; one sentence for people."""
 
 
-class Failed(Exception):
+class PushFailed(Exception):
     """The disk failed, or what arrived is not what was sent; one sentence for people."""
 
 
@@ -22,7 +22,7 @@ class Cut(Exception):
     """The place could not be reached: what is there already is not sent again."""
 
 
-class Report:
+class PushReport:
     """Prints lines of JSON without any secret in them; of the progress at most five a second."""
 
     def __init__(self, write: Callable[[str], object], secrets: Iterable[str], clock: Clock) -> None:

@@ -138,7 +138,7 @@ class Daemon:
 
     @property
     def _assignments(self) -> list[Assignment]:
-        """Those of attempts that are not settled, or not begun yet; for any thread."""
+        """Return the assignments of attempts that are not settled, or not begun yet; for any thread."""
         assignments = [*(new.assignments if (new := self._desired_state) else ())]
         assignments += [attempt.assignment for attempt in tuple(self._attempts.values())]
         return assignments + [assignment for assignment, _ in tuple(self._lost_attempts.values())]

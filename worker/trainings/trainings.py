@@ -15,7 +15,7 @@ from domain.messages import HeldAttempt
 from worker.attempt.attempt import TaskKey
 from worker.attempt.reports import Shutdown
 from worker.checkpoint_tasks.program import RunProgram, run_program
-from worker.checkpoint_tasks.tasks import CheckpointTasks
+from worker.checkpoint_tasks.tasks import NodeCheckpointTasks
 from worker.hardware.faults import RecentFaults
 from worker.hardware.sampler import EVERY_S, HardwareSampler, SampledAttempt
 from worker.launch.preparation import LocalNode
@@ -58,7 +58,7 @@ class Trainings:
         self._imports_ahead, self._clock = imports_ahead, clock
         self._supervisors = supervisors or Supervisors(node.data_dir, is_warm=is_warm, clock=clock)
         self.daemon = Daemon(client, node, self._supervisors.spawn, self.in_background, client_of, clock, table)
-        self._checkpoint_tasks = CheckpointTasks(
+        self._checkpoint_tasks = NodeCheckpointTasks(
             node, client_of or (lambda _: client), lambda: self.adoption, run_program, clock
         )
         self.adoption: Adoption | None = None

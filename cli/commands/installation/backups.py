@@ -120,6 +120,7 @@ def _sentence_of_missing(beginning: str, why: Mapping[str, str]) -> str:
 
 
 def settings_of(data: Path | None) -> Settings:
+    """Read the settings of the installation here. Raises CommandFailed where they are wrong."""
     from pydantic import ValidationError
 
     from dashboard.settings import Settings

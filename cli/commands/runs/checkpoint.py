@@ -11,7 +11,7 @@ from cli.commands.runs import kept_checkpoints, tensors
 from cli.commands.runs.checkpoint_push import push
 from cli.commands.runs.checkpoints import choose
 from cli.commands.runs.tensors import Name
-from cli.server.checkpoint_tasks import FORMAT_HELP, Format, followed, merge, merged_checkpoint
+from cli.server.checkpoint_tasks import FORMAT_HELP, FormatOption, followed, merge, merged_checkpoint
 from cli.server.options import Data, Json, RunId, run_path, server_at
 from cli.terminal import print_json, print_outcome, say
 from domain.text import formats
@@ -28,7 +28,7 @@ def checkpoint() -> None:
 def merge_checkpoint(
     run: RunId,
     name: Name = None,
-    format: Annotated[Format, typer.Option("--format", help=FORMAT_HELP)] = Format.SAFETENSORS,
+    format: Annotated[FormatOption, typer.Option("--format", help=FORMAT_HELP)] = FormatOption.SAFETENSORS,
     no_wait: Annotated[bool, typer.Option("--no-wait", help="Return before it is done.")] = False,
     data: Data = None,
     as_json: Json = False,

@@ -7,7 +7,7 @@ from typing import Annotated, Any
 import typer
 
 from cli.commands.runs.checkpoints import choose
-from cli.server.checkpoint_tasks import Format, followed, merge, merged_checkpoint
+from cli.server.checkpoint_tasks import FormatOption, followed, merge, merged_checkpoint
 from cli.server.options import Data, Json, RunId, run_path, server_at
 from cli.terminal import print_outcome, printable
 from domain.checkpoint_use.push_target import FORMS
@@ -27,7 +27,7 @@ def push(
         ),
     ] = None,
     as_saved: Annotated[bool, typer.Option("--as-saved", help="Push what the training saved, unmerged.")] = False,
-    format: Annotated[Format | None, typer.Option("--format", help="Merge it first.", show_default=False)] = None,
+    format: Annotated[FormatOption | None, typer.Option("--format", help="Merge it first.", show_default=False)] = None,
     no_wait: Annotated[bool, typer.Option("--no-wait", help="Return before it is done.")] = False,
     data: Data = None,
     as_json: Json = False,

@@ -9,7 +9,7 @@ from typing import Annotated, Any
 
 import typer
 
-from cli.server.checkpoint_tasks import FORMAT_HELP, Format, followed, merge, merged_checkpoint
+from cli.server.checkpoint_tasks import FORMAT_HELP, FormatOption, followed, merge, merged_checkpoint
 from cli.server.client import ServerClient
 from cli.server.download import Transfer, sha256_of
 from cli.server.options import Data, Json, RunId, run_path, server_at
@@ -91,7 +91,7 @@ def download(
         Path | None, typer.Option("--output", "-o", metavar="PATH", help="File or folder to write to.")
     ] = None,
     format: Annotated[
-        Format | None, typer.Option("--format", help=f"Merge it first. {FORMAT_HELP}", show_default=False)
+        FormatOption | None, typer.Option("--format", help=f"Merge it first. {FORMAT_HELP}", show_default=False)
     ] = None,
     strip_prefix: Annotated[bool, typer.Option("--strip-prefix", help="As --format safetensors.")] = False,
     safetensors: Annotated[bool, typer.Option("--safetensors", help="As --format safetensors.")] = False,
@@ -101,8 +101,8 @@ def download(
     """Download a checkpoint. An interrupted download continues; the SHA-256 is verified."""
     server = server_at(data)
     checkpoint = choose(server.get(run_path(run, "checkpoints")), run, name)
-    wanted = format or (Format.SAFETENSORS if strip_prefix or safetensors else None)
-    if wanted is not None and (wanted is Format.HF or checkpoint.get("merged_from") is None):
+    wanted = format or (FormatOption.SAFETENSORS if strip_prefix or safetensors else None)
+    if wanted is not None and (wanted is FormatOption.HF or checkpoint.get("merged_from") is None):
         checkpoint = merged_checkpoint(server, run, followed(server, merge(server, checkpoint, wanted.value)))
     target = target_path(checkpoint["name"], output)
     if is_there(target, checkpoint, overwrite=output is not None):

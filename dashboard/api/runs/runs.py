@@ -159,7 +159,7 @@ def resume(service: TheService, run_id: str, checkpoint: Annotated[str | None, B
 
 @router.get("/runs/{run_id}/resume")
 def resume_plan(service: TheService, run_id: str, checkpoint: CheckpointName = None) -> Response:
-    """What a resume would differ in from when its checkpoint was written, and what the checkpoint holds and lacks.
+    """Compare a resume with when its checkpoint was written, and say what the checkpoint holds and lacks.
 
     `is_read` false: its node has not read what it holds. `why`: why it is not `possible`."""
     plan = resuming.plan_of_resume(service.store, run_id, checkpoint)

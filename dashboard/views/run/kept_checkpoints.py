@@ -92,7 +92,7 @@ def _rule(run: RunView) -> None:
 
 
 def _asked(plan: Callable[[], PlanTotals]) -> PlanTotals | None:
-    """What a rule would delete; None, with the sentence shown, where it is no rule."""
+    """Count what a rule would delete; None, with the sentence shown, where it is no rule."""
     try:
         return plan()
     except InvalidRequest as error:

@@ -9,7 +9,8 @@ import streamlit as st
 from dashboard.service import service
 from dashboard.views.layout import actions, permissions
 from dashboard.views.run.dialogs import checkpoint_line
-from domain.checkpoint_use.tasks import CheckpointTaskView, MergeFormat, merged_name, progress_words, proof_words
+from dashboard.views.run.task_progress import task_progress
+from domain.checkpoint_use.tasks import CheckpointTaskView, MergeFormat, merged_name, proof_words
 from domain.text.formats import as_text
 from domain.views import CheckpointView, RunView
 
@@ -17,7 +18,7 @@ from domain.views import CheckpointView, RunView
 def merging(run: RunView, complete: Sequence[CheckpointView], merges: Sequence[CheckpointTaskView]) -> None:
     """Offer to merge a checkpoint; show the merges under way, the last one's failure, and the proofs."""
     for task in reversed([task for task in merges if task.ended_at is None]):
-        _progress(run, task)
+        task_progress(run, task, f"Merge of {task.name}")
     sources = [checkpoint for checkpoint in complete if checkpoint.merged_from is None]
     with st.expander("Merge", key="merge"):
         _form(run, sources)
@@ -51,17 +52,6 @@ def _form(run: RunView, sources: Sequence[CheckpointView]) -> None:
         "Merge", icon=":material/merge:", key=f"merge_button_{chosen.id}", **permissions.limits_on(run),
         on_click=actions.told(service.current().checkpoint_tasks.merge), args=(chosen.id, format),
     )  # fmt: skip
-
-
-def _progress(run: RunView, task: CheckpointTaskView) -> None:
-    said = progress_words(task.node, task.doing, task.done_bytes, task.total_bytes)
-    share = min(1.0, task.done_bytes / task.total_bytes) if task.total_bytes else 0.0
-    with st.container(horizontal=True, vertical_alignment="center", key=f"merging_{task.id}"):
-        st.progress(share, as_text(f"Merge of {task.name}: {said}"))
-        st.button(
-            "Cancel", key=f"cancel_merge_{task.id}", **permissions.limits_on(run),
-            on_click=actions.told(service.current().checkpoint_tasks.cancel), args=(task.id,),
-        )  # fmt: skip
 
 
 def _proofs(merged: dict[int, CheckpointView], tasks: Sequence[CheckpointTaskView]) -> None:

@@ -10,8 +10,9 @@ from dashboard.pushes import asking
 from dashboard.service import service
 from dashboard.views.layout import actions, links, permissions
 from dashboard.views.run.dialogs import checkpoint_line
+from dashboard.views.run.task_progress import task_progress
 from domain.checkpoint_use.push_target import NEEDED, Kind
-from domain.checkpoint_use.tasks import CheckpointTaskView, progress_words
+from domain.checkpoint_use.tasks import CheckpointTaskView
 from domain.text.formats import as_text, plural, size
 from domain.views import CheckpointView, RunView
 
@@ -19,7 +20,7 @@ from domain.views import CheckpointView, RunView
 def pushing(run: RunView, complete: Sequence[CheckpointView], pushes: Sequence[CheckpointTaskView]) -> None:
     """Offer to push a checkpoint; show the pushes under way, and how the last one ended."""
     for task in reversed([task for task in pushes if task.ended_at is None]):
-        _progress(run, task)
+        task_progress(run, task, f"Push of {task.name} to {task.options.get('target')}")
     merged_first = sorted(complete, key=lambda checkpoint: checkpoint.merged_from is None)
     with st.expander("Push", key="push"):
         _form(run, merged_first)
@@ -79,17 +80,6 @@ def _secrets(run: RunView, kind: Kind) -> list[str]:
 
 def _push(checkpoint_id: int, target: str, is_public: bool, secrets: Sequence[str], as_saved: bool) -> None:
     asking.ask(service.current(), checkpoint_id, target, is_public=is_public, secrets=secrets, as_saved=as_saved)
-
-
-def _progress(run: RunView, task: CheckpointTaskView) -> None:
-    words = progress_words(task.node, task.doing, task.done_bytes, task.total_bytes)
-    share = min(1.0, task.done_bytes / task.total_bytes) if task.total_bytes else 0.0
-    with st.container(horizontal=True, vertical_alignment="center", key=f"pushing_{task.id}"):
-        st.progress(share, as_text(f"Push of {task.name} to {task.options.get('target')}: {words}"))
-        st.button(
-            "Cancel", key=f"cancel_push_{task.id}", **permissions.limits_on(run),
-            on_click=actions.told(service.current().checkpoint_tasks.cancel), args=(task.id,),
-        )  # fmt: skip
 
 
 def _end(task: CheckpointTaskView) -> None:

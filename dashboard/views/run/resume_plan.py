@@ -5,7 +5,7 @@ from __future__ import annotations
 import streamlit as st
 
 from dashboard.compare.spec_words import in_words
-from domain.checkpoint_use.resuming import Consequence, ResumePlan
+from domain.checkpoint_use.resuming import ResumeConsequence, ResumePlan
 from domain.lists.run_lists import KIND_WORDS, holds_words
 from domain.text.formats import as_text
 
@@ -45,7 +45,7 @@ def _differences(plan: ResumePlan) -> None:
     st.markdown("\n".join([title, "", *map(_line, plan.differs)]))
 
 
-def _line(change: Consequence) -> str:
+def _line(change: ResumeConsequence) -> str:
     then, now = (as_text(_short(value)) for value in in_words(change.then, change.now))
     return f"- **{as_text(change.label)}** {then} → {now}. {as_text(change.means)}"
 

@@ -10,7 +10,8 @@ from dashboard.components.browser import tensors as draw
 from dashboard.service import service
 from dashboard.views.layout import actions, permissions
 from dashboard.views.run.dialogs import checkpoint_line
-from domain.checkpoint_use.tasks import ENDED_STATES, CheckpointTaskView, TaskKind, progress_words
+from dashboard.views.run.task_progress import task_progress
+from domain.checkpoint_use.tasks import ENDED_STATES, CheckpointTaskView, TaskKind
 from domain.text.formats import as_text
 from domain.views import CheckpointView, RunView
 
@@ -78,15 +79,4 @@ def _show(run: RunView, task: CheckpointTaskView) -> None:
     elif task.state == "cancelled":
         st.caption("Cancelled.")
     else:
-        _progress(run, task)
-
-
-def _progress(run: RunView, task: CheckpointTaskView) -> None:
-    words = progress_words(task.node, task.doing, task.done_bytes, task.total_bytes)
-    share = min(1.0, task.done_bytes / task.total_bytes) if task.total_bytes else 0.0
-    with st.container(horizontal=True, vertical_alignment="center", key=f"reading_{task.id}"):
-        st.progress(share, as_text(words))
-        st.button(
-            "Cancel", key=f"cancel_tensors_{task.id}", **permissions.limits_on(run),
-            on_click=actions.told(service.current().checkpoint_tasks.cancel), args=(task.id,),
-        )  # fmt: skip
+        task_progress(run, task)

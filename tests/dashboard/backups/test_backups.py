@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from dashboard.backups import manifest, restoring, taking
-from dashboard.backups.manifest import BackupUnusable, Manifest
+from dashboard.backups.manifest import BackupManifest, BackupUnusable
 from dashboard.settings import Settings
 from tests.dashboard.backups.backed_up import BackedUp, backed_up, damage, restore
 from tests.dashboard.running import Running, running
@@ -262,4 +262,4 @@ def test_a_manifest_of_a_newer_version_is_refused(server: BackedUp) -> None:
     path.write_text(path.read_text().replace('"format":1', '"format":2'))
     with pytest.raises(BackupUnusable, match="newer Rankzero"):
         manifest.read_manifest(taken.path)
-    assert isinstance(taken.manifest, Manifest)
+    assert isinstance(taken.manifest, BackupManifest)

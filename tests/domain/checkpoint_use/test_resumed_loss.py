@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from domain.checkpoint_use.resumed_loss import KIND, ResumedLoss, resumed_loss_finding
-from domain.checkpoint_use.resuming import Consequence, ResumePlan
+from domain.checkpoint_use.resuming import ResumeConsequence, ResumePlan
 from domain.checkpoints.contents import KINDS
 from domain.messages import Point
 
@@ -74,8 +74,8 @@ def test_too_little_and_what_is_no_rise_is_not_judged(before: list[float], after
     assert resumed_loss_finding(resumed(before, after), PLAN) is None
 
 
-RATE = Consequence("scaled_lr", "Learning rate after scaling", 0.1, 0.4, "")
-BATCH = Consequence("global_batch_size", "Global batch", 32, 64, "A step averages over another number.")
+RATE = ResumeConsequence("scaled_lr", "Learning rate after scaling", 0.1, 0.4, "")
+BATCH = ResumeConsequence("global_batch_size", "Global batch", 32, 64, "A step averages over another number.")
 CAUSES = [
     (PLAN, {"first": 1}, "did not load the checkpoint"),
     (replace(PLAN, holds=["model"]), {}, "holds no optimizer"),

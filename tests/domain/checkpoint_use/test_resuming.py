@@ -4,14 +4,17 @@ from __future__ import annotations
 
 import pytest
 
-from domain.checkpoint_use.resuming import Change, ResumePlan, SavedState, resume_plan
-from domain.checkpoints.contents import KINDS, Contents, Kind, kinds_by_rank, kinds_of_file
+from domain.checkpoint_use.resuming import ResumeChange, ResumePlan, SavedState, resume_plan
+from domain.checkpoints.contents import KINDS, CheckpointContents, Kind, kinds_by_rank, kinds_of_file
 
-WHOLE = Contents(kinds=list(KINDS))
+WHOLE = CheckpointContents(kinds=list(KINDS))
 
 
 def plan(
-    contents: Contents | None = WHOLE, *changes: Change, precision: str = "fp32", worlds: tuple[int, int] = (2, 2)
+    contents: CheckpointContents | None = WHOLE,
+    *changes: ResumeChange,
+    precision: str = "fp32",
+    worlds: tuple[int, int] = (2, 2),
 ) -> ResumePlan:
     return resume_plan(SavedState("work/last.pt", 40, 1, contents), changes, precision, worlds)
 
@@ -30,18 +33,18 @@ def test_what_was_not_read_is_not_said_to_be_missing() -> None:
 @pytest.mark.parametrize(("precision", "lacks"), [("fp16", ["optimizer", "scaler"]), ("bf16", ["optimizer"])])
 def test_missing_kinds_have_consequences_and_only_fp16_needs_a_scaler(precision: str, lacks: list[Kind]) -> None:
     kinds: list[Kind] = ["model", "scheduler", "rng", "sampler", "step"]
-    it = plan(Contents(kinds=kinds), precision=precision)
+    it = plan(CheckpointContents(kinds=kinds), precision=precision)
     assert it.lacks == lacks and set(it.consequences) == set(lacks)
     assert "averages" in it.consequences["optimizer"] and it.possible
 
 
 def test_contents_of_an_imported_archive_may_be_anything() -> None:
-    assert Contents.of_stored({"kinds": ["model"]}) == Contents(kinds=["model"])
-    assert Contents.of_stored(None) is None and Contents.of_stored({"kinds": ["x"]}) is None
+    assert CheckpointContents.of_stored({"kinds": ["model"]}) == CheckpointContents(kinds=["model"])
+    assert CheckpointContents.of_stored(None) is None and CheckpointContents.of_stored({"kinds": ["x"]}) is None
 
 
 def test_a_part_without_a_model_is_nothing_to_resume_from() -> None:
-    it = plan(Contents(kinds=["optimizer"]))
+    it = plan(CheckpointContents(kinds=["optimizer"]))
     assert not it.possible and it.why is not None and "holds no model" in it.why
 
 
@@ -49,18 +52,18 @@ def test_a_part_without_a_model_is_nothing_to_resume_from() -> None:
     ("contents", "why"),
     [
         (
-            Contents(kinds=["model", "optimizer"], by_rank=["optimizer"], layout="DeepSpeed checkpoint"),
+            CheckpointContents(kinds=["model", "optimizer"], by_rank=["optimizer"], layout="DeepSpeed checkpoint"),
             "DeepSpeed ZeRO loads its optimizer",
         ),
-        (Contents(kinds=["model", "optimizer"], layout="DeepSpeed checkpoint"), None),
-        (Contents(kinds=["model", "optimizer"], by_rank=["model", "optimizer"]), "(model and optimizer)"),
-        (Contents(kinds=["model", "optimizer"], layout="distributed checkpoint"), None),
-        (Contents(kinds=["model", "optimizer", "rng"], by_rank=["rng"]), None),
+        (CheckpointContents(kinds=["model", "optimizer"], layout="DeepSpeed checkpoint"), None),
+        (CheckpointContents(kinds=["model", "optimizer"], by_rank=["model", "optimizer"]), "(model and optimizer)"),
+        (CheckpointContents(kinds=["model", "optimizer"], layout="distributed checkpoint"), None),
+        (CheckpointContents(kinds=["model", "optimizer", "rng"], by_rank=["rng"]), None),
     ],
     ids=["deepspeed zero", "deepspeed stage 0", "files of ranks", "dcp", "random states"],
 )
-def test_another_number_of_ranks_is_refused_where_it_cannot_work(contents: Contents, why: str | None) -> None:
-    it = plan(contents, Change("world_size", "World size", 2, 4), worlds=(2, 4))
+def test_another_number_of_ranks_is_refused_where_it_cannot_work(contents: CheckpointContents, why: str | None) -> None:
+    it = plan(contents, ResumeChange("world_size", "World size", 2, 4), worlds=(2, 4))
     assert it.possible == (why is None)
     assert why is None or (it.why is not None and why in it.why)
     assert plan(contents).possible
@@ -69,24 +72,24 @@ def test_another_number_of_ranks_is_refused_where_it_cannot_work(contents: Conte
 
 
 def test_changes_that_no_training_notices_are_left_out() -> None:
-    changes = [Change("priority", "Priority", 0, 5), Change("package.rich", "Package rich", "13", "14")]
+    changes = [ResumeChange("priority", "Priority", 0, 5), ResumeChange("package.rich", "Package rich", "13", "14")]
     assert plan(WHOLE, *changes).differs == []
 
 
 @pytest.mark.parametrize(
     ("change", "means"),
     [
-        (Change("scaled_lr", "Learning rate after scaling", 0.1, 0.2), "brings back"),
-        (Change("global_batch_size", "Global batch", 32, 64), "schedule"),
-        (Change("interpreter.torch", "torch", "2.10.0+cu126", "2.9.1"), "older"),
-        (Change("interpreter.torch", "torch", "2.9.1", "2.10.0"), "newer"),
-        (Change("package.accelerate", "Package accelerate", "1.0", "1.1"), "accelerate"),
-        (Change("stage.data", "Data data", "/a", "/b"), "position"),
-        (Change("args.--width", "Argument --width", ["8"], ["16"]), "script"),
+        (ResumeChange("scaled_lr", "Learning rate after scaling", 0.1, 0.2), "brings back"),
+        (ResumeChange("global_batch_size", "Global batch", 32, 64), "schedule"),
+        (ResumeChange("interpreter.torch", "torch", "2.10.0+cu126", "2.9.1"), "older"),
+        (ResumeChange("interpreter.torch", "torch", "2.9.1", "2.10.0"), "newer"),
+        (ResumeChange("package.accelerate", "Package accelerate", "1.0", "1.1"), "accelerate"),
+        (ResumeChange("stage.data", "Data data", "/a", "/b"), "position"),
+        (ResumeChange("args.--width", "Argument --width", ["8"], ["16"]), "script"),
     ],
-    ids=lambda value: value.field if isinstance(value, Change) else "",
+    ids=lambda value: value.field if isinstance(value, ResumeChange) else "",
 )
-def test_each_change_is_told_with_what_it_means(change: Change, means: str) -> None:
+def test_each_change_is_told_with_what_it_means(change: ResumeChange, means: str) -> None:
     (differing,) = plan(WHOLE, change).differs
     assert differing.field == change.field and means in differing.means
 

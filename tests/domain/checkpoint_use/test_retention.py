@@ -11,8 +11,8 @@ from hypothesis import strategies as st
 from domain.checkpoint_use.retention import (
     KEEP_ALL,
     Best,
-    Logged,
-    Rule,
+    LoggedMetric,
+    RetentionClauses,
     SavedCheckpoint,
     kept,
     parse,
@@ -27,7 +27,7 @@ def saved(number: int, step: int | None = None, attempt: int = 1, **more) -> Sav
     return SavedCheckpoint(id=number, **given)
 
 
-def kept_ids(rule: Rule | None, files, metrics=None) -> list[int]:
+def kept_ids(rule: RetentionClauses | None, files, metrics=None) -> list[int]:
     saves = saves_of(files)
     reasons = kept(rule, saves, metrics or {})
     return sorted(file.id for save, why in zip(saves, reasons, strict=True) if why for file in save.files)
@@ -36,15 +36,15 @@ def kept_ids(rule: Rule | None, files, metrics=None) -> list[int]:
 @pytest.mark.parametrize(
     ("text", "rule"),
     [
-        ("last 2", Rule(last=2)),
-        ("Last 3, pinned", Rule(last=3)),
-        ("pinned", Rule()),
-        ("best 1 by val/loss", Rule(best=(Best(1, "val/loss", False),))),
-        ("best 2 by val/acc", Rule(best=(Best(2, "val/acc", True),))),
-        ("best 2 by my score highest", Rule(best=(Best(2, "my score", True),))),
-        ("every 10,000 steps", Rule(every=10_000)),
-        ("every 1,000,000 steps,last 2", Rule(last=2, every=1_000_000)),
-        ("last 2,best 1 by loss,best 1 by acc", Rule(2, (Best(1, "loss", False), Best(1, "acc", True)))),
+        ("last 2", RetentionClauses(last=2)),
+        ("Last 3, pinned", RetentionClauses(last=3)),
+        ("pinned", RetentionClauses()),
+        ("best 1 by val/loss", RetentionClauses(best=(Best(1, "val/loss", False),))),
+        ("best 2 by val/acc", RetentionClauses(best=(Best(2, "val/acc", True),))),
+        ("best 2 by my score highest", RetentionClauses(best=(Best(2, "my score", True),))),
+        ("every 10,000 steps", RetentionClauses(every=10_000)),
+        ("every 1,000,000 steps,last 2", RetentionClauses(last=2, every=1_000_000)),
+        ("last 2,best 1 by loss,best 1 by acc", RetentionClauses(2, (Best(1, "loss", False), Best(1, "acc", True)))),
     ],
 )
 def test_a_rule_is_read(text, rule):
@@ -80,7 +80,7 @@ def test_a_wrong_rule_is_refused_with_an_example(text, problem):
 metrics_names = st.sampled_from(["loss", "val/acc", "my score"])
 bests = st.builds(Best, st.integers(1, 4), metrics_names, st.booleans())
 rules = st.builds(
-    Rule,
+    RetentionClauses,
     st.integers(0, 4),
     st.lists(bests, max_size=3, unique_by=lambda best: best.metric).map(tuple),
     st.sampled_from([0, 7, 1000, 25_000]),
@@ -94,42 +94,42 @@ def test_what_is_printed_is_read_as_the_same_rule(rule):
 
 def test_the_last_and_pinned_ones_are_kept():
     files = [saved(1), saved(2, needed="pinned by ana"), saved(3), saved(4), saved(5)]
-    assert kept_ids(Rule(last=2), files) == [2, 4, 5]
+    assert kept_ids(RetentionClauses(last=2), files) == [2, 4, 5]
 
 
 def test_the_last_one_is_kept_by_every_rule():
-    assert kept_ids(Rule(), [saved(1), saved(2), saved(3)]) == [3]
+    assert kept_ids(RetentionClauses(), [saved(1), saved(2), saved(3)]) == [3]
 
 
 def test_of_each_stretch_the_first_is_kept():
     files = [saved(number, step=step) for number, step in enumerate((500, 1000, 1500, 2003, 2500, 2999), 1)]
-    assert kept_ids(Rule(every=1000), files) == [2, 4, 6]
+    assert kept_ids(RetentionClauses(every=1000), files) == [2, 4, 6]
 
 
 def test_the_best_are_those_of_the_lowest_or_highest_value():
     files = [saved(number) for number in range(1, 6)]
-    logged = {"x": {1: Logged([10, 20, 30, 40, 50], [5.0, 1.0, 9.0, 2.0, 3.0], [10, 20, 30, 40, 50])}}
-    assert kept_ids(Rule(best=(Best(1, "x", False),)), files, logged) == [2, 5]
-    assert kept_ids(Rule(best=(Best(1, "x", True),)), files, logged) == [3, 5]
+    logged = {"x": {1: LoggedMetric([10, 20, 30, 40, 50], [5.0, 1.0, 9.0, 2.0, 3.0], [10, 20, 30, 40, 50])}}
+    assert kept_ids(RetentionClauses(best=(Best(1, "x", False),)), files, logged) == [2, 5]
+    assert kept_ids(RetentionClauses(best=(Best(1, "x", True),)), files, logged) == [3, 5]
 
 
 def test_a_value_logged_a_little_later_belongs_to_the_save():
     files = [saved(1), saved(2), saved(3)]
-    logged = {"x": {1: Logged([11, 21], [1.0, 2.0], [10, 20, 30])}}
-    assert kept_ids(Rule(best=(Best(1, "x", False),)), files, logged) == [1, 3]
+    logged = {"x": {1: LoggedMetric([11, 21], [1.0, 2.0], [10, 20, 30])}}
+    assert kept_ids(RetentionClauses(best=(Best(1, "x", False),)), files, logged) == [1, 3]
 
 
 def test_nothing_goes_while_its_value_may_still_come():
     files = [saved(1), saved(2), saved(3), saved(4)]
-    logged = {"x": {1: Logged([10], [1.0], [10, 20, 30, 40], goes_on=True)}}
-    assert kept_ids(Rule(best=(Best(1, "x", False),)), files, logged) == [1, 2, 3, 4]
+    logged = {"x": {1: LoggedMetric([10], [1.0], [10, 20, 30, 40], goes_on=True)}}
+    assert kept_ids(RetentionClauses(best=(Best(1, "x", False),)), files, logged) == [1, 2, 3, 4]
     ended = {"x": {1: replace(logged["x"][1], goes_on=False)}}
-    assert kept_ids(Rule(best=(Best(1, "x", False),)), files, ended) == [1, 4]
+    assert kept_ids(RetentionClauses(best=(Best(1, "x", False),)), files, ended) == [1, 4]
 
 
 def test_nothing_goes_by_a_metric_that_was_never_logged():
     files = [saved(1), saved(2), saved(3)]
-    assert kept_ids(Rule(last=1, best=(Best(1, "val/los", False),)), files) == [1, 2, 3]
+    assert kept_ids(RetentionClauses(last=1, best=(Best(1, "val/los", False),)), files) == [1, 2, 3]
 
 
 def test_the_files_of_one_save_are_kept_or_go_together():
@@ -138,18 +138,18 @@ def test_the_files_of_one_save_are_kept_or_go_together():
         saved(3, step=20, written_at=101.0), saved(4, step=20, written_at=104.0),
         SavedCheckpoint(5, 1, None, 104.5, is_part=True),
     ]  # fmt: skip
-    assert kept_ids(Rule(last=1), files) == [3, 4, 5]
-    assert kept_ids(Rule(), [replace(files[0], needed="pinned"), *files[1:]]) == [1, 2, 3, 4, 5]
+    assert kept_ids(RetentionClauses(last=1), files) == [3, 4, 5]
+    assert kept_ids(RetentionClauses(), [replace(files[0], needed="pinned"), *files[1:]]) == [1, 2, 3, 4, 5]
 
 
 def test_what_a_rollback_left_behind_is_neither_last_nor_best():
     files = [saved(1), saved(2), saved(3, is_left_behind=True)]
-    assert kept_ids(Rule(last=1), files) == [2]
+    assert kept_ids(RetentionClauses(last=1), files) == [2]
 
 
 def test_the_newest_without_a_step_is_kept():
     files = [saved(1), SavedCheckpoint(2, 1, None, 150.0), SavedCheckpoint(3, 1, None, 250.0), saved(4), saved(5)]
-    assert kept_ids(Rule(last=1), files) == [3, 5]
+    assert kept_ids(RetentionClauses(last=1), files) == [3, 5]
 
 
 files_of_runs = st.lists(
@@ -174,7 +174,7 @@ series = st.dictionaries(st.integers(1, 3), st.tuples(values, st.booleans()), ma
 def logged_of(files, points) -> dict:
     return {
         name: {
-            attempt: Logged(
+            attempt: LoggedMetric(
                 sorted(values), [values[step] for step in sorted(values)],
                 sorted(file.step for file in files if file.attempt == attempt and file.step is not None), goes_on,
             )

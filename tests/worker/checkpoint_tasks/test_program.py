@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from worker.checkpoint_tasks import program
-from worker.checkpoint_tasks.program import PUSHING, Command, TaskFailed, end_leftovers, run_program
+from worker.checkpoint_tasks.program import PUSHING, TaskCommand, TaskFailed, end_leftovers, run_program
 
 pytestmark = pytest.mark.real
 HEAD = "import json, os, signal, subprocess, sys, time\nsay = lambda **what: print(json.dumps(what), flush=True)\n"
@@ -29,7 +29,7 @@ def stage(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 def run(stage: Path, code: str, stopped: list[bool] | None = None) -> tuple[dict[str, Any], list[Any]]:
     (stage / "rankzero_tensors.py").write_text(HEAD + code)
     progress: list[Any] = []
-    command = Command(sys.executable, ["show", str(stage / "task/source0")], dict(os.environ))
+    command = TaskCommand(sys.executable, ["show", str(stage / "task/source0")], dict(os.environ))
     result = run_program(command, stage / "task", lambda *told: progress.append(told), lambda: not stopped)
     return result, progress
 
@@ -42,7 +42,7 @@ def test_progress_and_the_result_are_read_between_what_libraries_print(stage: Pa
 
 def test_a_request_goes_to_its_standard_input(stage: Path) -> None:
     (stage / "rankzero_tensors.py").write_text(HEAD + "say(result={'bytes': len(sys.stdin.buffer.read())})")
-    command = Command(sys.executable, [], dict(os.environ), request=b"x" * 1_000_000)
+    command = TaskCommand(sys.executable, [], dict(os.environ), request=b"x" * 1_000_000)
     assert run_program(command, stage / "task", lambda *_: None, lambda: True) == {"bytes": 1_000_000}
 
 

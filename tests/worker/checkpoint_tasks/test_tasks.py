@@ -19,7 +19,7 @@ from domain.checkpoint_use.tasks import CheckpointTaskReport, DesiredCheckpointT
 from domain.spec import RunSpec
 from tests.worker.node_under_test import RUN
 from tests.worker.virtual_node import VirtualNode
-from worker.checkpoint_tasks.program import PUSHING, Command, TaskFailed
+from worker.checkpoint_tasks.program import PUSHING, TaskCommand, TaskFailed
 from worker.session.answers import DesiredState
 
 WEIGHTS = b"weights of a training"
@@ -30,12 +30,14 @@ class FakeProgram:
     """Does in place of the program in the run's Python what a test says, and remembers the command."""
 
     def __init__(self, node: VirtualNode, act: Callable[[Path], object]) -> None:
-        self.commands: list[Command] = []
+        self.commands: list[TaskCommand] = []
         self.may_continue: Callable[[], bool] = lambda: True
         self._act = act
         node.run_program = self.run
 
-    def run(self, command: Command, folder: Path, on_progress: Any, may_continue: Any, clock: Any) -> dict[str, Any]:
+    def run(
+        self, command: TaskCommand, folder: Path, on_progress: Any, may_continue: Any, clock: Any
+    ) -> dict[str, Any]:
         self.commands.append(command)
         self.may_continue = may_continue
         on_progress(1, 2, "reads tensors")

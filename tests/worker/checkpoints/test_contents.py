@@ -18,7 +18,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from domain.checkpoints.contents import Contents
+from domain.checkpoints.contents import CheckpointContents
 from worker.checkpoints.contents import contents_of
 from worker.checkpoints.outlines import outline_of
 
@@ -77,7 +77,7 @@ RNG = {"python": random.Random(1).getstate(), "torch": torch.random.get_rng_stat
 )  # fmt: skip
 def test_kinds_in_a_file_of_torch(tmp_path: Path, value: Any, kinds: list[str], old: bool) -> None:
     torch.save(value(), tmp_path / "a.pt", _use_new_zipfile_serialization=not old)
-    assert contents_of(tmp_path / "a.pt", "work/a.pt") == Contents(kinds=kinds)
+    assert contents_of(tmp_path / "a.pt", "work/a.pt") == CheckpointContents(kinds=kinds)
 
 
 def archive(folder: Path) -> Path:
@@ -106,7 +106,7 @@ def test_kinds_in_a_trainers_folder(tmp_path: Path) -> None:
     for name in ("model.safetensors", "optimizer.pt", "scheduler.pt", "rng_state_0.pth", "rng_state_1.pth"):
         (folder / name).write_bytes(b"bytes")
     (folder / "trainer_state.json").write_text("{}")
-    assert contents_of(archive(folder), "work/checkpoint-5.tar", "HF Trainer checkpoint") == Contents(
+    assert contents_of(archive(folder), "work/checkpoint-5.tar", "HF Trainer checkpoint") == CheckpointContents(
         kinds=["model", "optimizer", "scheduler", "rng", "step"], by_rank=["rng"], layout="HF Trainer checkpoint"
     )
 

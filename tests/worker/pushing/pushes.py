@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from tests.virtual_time import VirtualTime
-from worker.pushing.__main__ import PushRequest, run
+from worker.pushing.__main__ import PushOrder, run
 
 WEIGHTS = {"model-00001-of-00002.safetensors": b"a" * 3000, "model-00002-of-00002.safetensors": b"b" * 2000}
 SMALL = {"config.json": b"{}", "model.safetensors.index.json": b'{"weight_map": {}}'}
@@ -32,5 +32,5 @@ def printed(source: Path, target: str, secrets: dict[str, str], **more: Any) -> 
     """Push, and return all lines."""
     asked = {"name": "model.safetensors", "message": "Add step 7", "secrets": secrets} | more
     lines: list[str] = []
-    run(source, PushRequest.model_validate({"target": target, **asked}), lines.append, VirtualTime())
+    run(source, PushOrder.model_validate({"target": target, **asked}), lines.append, VirtualTime())
     return [json.loads(line) for line in lines]

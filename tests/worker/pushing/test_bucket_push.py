@@ -97,13 +97,13 @@ def refuse_part(server: S3Server, number: int, times: int = 10_000) -> None:
 
 
 def test_what_changed_in_the_bucket_is_no_success(bucket: Bucket, tmp_path: Path, monkeypatch: Any) -> None:
-    send = pushing.Bucket._send
+    send = pushing.BucketPush._send
 
     def send_and_change(self: Any, file: Any, *more: Any) -> None:
         send(self, file, *more)
         bucket.client.put_object(Bucket=bucket.name, Key=file.name, Body=b"z" * file.size_bytes)
 
-    monkeypatch.setattr(pushing.Bucket, "_send", send_and_change)
+    monkeypatch.setattr(pushing.BucketPush, "_send", send_and_change)
     assert "differs from what was sent" in push(checkpoint(tmp_path), f"s3://{bucket.name}", SECRETS)["failed"]
 
 

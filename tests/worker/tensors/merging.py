@@ -11,9 +11,9 @@ import torch
 from safetensors import safe_open
 
 from worker.tensors.rankzero_tensors import merge
-from worker.tensors.rankzero_tensors.reports import Report
+from worker.tensors.rankzero_tensors.reports import ProgressReport
 
-SILENT = Report()
+SILENT = ProgressReport()
 
 
 def merged(source: Path, target: Path, *options: str) -> dict[str, Any]:

@@ -7,11 +7,11 @@ from pathlib import Path
 
 import torch
 
-from worker.tensors.rankzero_tensors.reports import Report
-from worker.tensors.rankzero_tensors.sources import NONE_TIED, Source, TensorFacts
+from worker.tensors.rankzero_tensors.reports import ProgressReport
+from worker.tensors.rankzero_tensors.sources import NONE_TIED, TensorFacts, TensorSource
 
 
-class OpenedTensors(Source):
+class OpenedTensors(TensorSource):
     """A source whose tensors are in memory."""
 
     format = "in memory"
@@ -34,7 +34,7 @@ def facts_of(tensor: torch.Tensor) -> TensorFacts:
     return TensorFacts(tuple(tensor.shape), str(tensor.dtype).removeprefix("torch."), tensor.nbytes)
 
 
-class Progress(Report):
+class Progress(ProgressReport):
     """Keeps what would be printed."""
 
     def __init__(self) -> None:

@@ -6,10 +6,10 @@ from collections.abc import Mapping
 
 import torch
 
-from worker.tensors.rankzero_tensors.sources import Source
+from worker.tensors.rankzero_tensors.sources import TensorSource
 
 
-def assert_holds(source: Source, expected: Mapping[str, torch.Tensor]) -> None:
+def assert_holds(source: TensorSource, expected: Mapping[str, torch.Tensor]) -> None:
     """The source has these tensors with their types, and no others."""
     assert set(source.tensors) == set(expected)
     for name, value in expected.items():

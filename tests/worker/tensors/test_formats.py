@@ -23,7 +23,7 @@ from worker.tensors.rankzero_tensors.dtypes import facts_of
 from worker.tensors.rankzero_tensors.model_part import model_part
 from worker.tensors.rankzero_tensors.opening import open_source
 from worker.tensors.rankzero_tensors.pieces import BytesPiece, PiecedSource, PiecedTensor
-from worker.tensors.rankzero_tensors.sources import Refused
+from worker.tensors.rankzero_tensors.sources import CheckpointRefused
 
 pytestmark = pytest.mark.filterwarnings("ignore:torch.distributed is disabled")  # DCP without ranks
 
@@ -90,7 +90,7 @@ def test_a_part_larger_than_the_strip_is_read_in_rows(tmp_path: Path, monkeypatc
 
 def test_pieces_that_leave_a_hole_are_refused(tmp_path: Path) -> None:
     piece = BytesPiece(tmp_path / "bytes", 0, (0, 0), (2, 4))
-    with pytest.raises(Refused, match=r"pieces of w do not make up its shape \[4, 4\]"):
+    with pytest.raises(CheckpointRefused, match=r"pieces of w do not make up its shape \[4, 4\]"):
         PiecedTensor("w", facts_of([4, 4], torch.float32), [piece])
 
 
@@ -142,14 +142,14 @@ def test_a_folder_of_model_and_optimizer_is_the_model(tmp_path: Path) -> None:
 def test_a_missing_ranks_file_is_refused_by_name(tmp_path: Path) -> None:
     [file] = save_dcp(model(), tmp_path / "in").glob("*.distcp")
     file.unlink()
-    with pytest.raises(Refused, match=f"{file.name} of in are missing"):
+    with pytest.raises(CheckpointRefused, match=f"{file.name} of in are missing"):
         open_source(tmp_path / "in")
 
 
 def test_a_cut_ranks_file_is_refused(tmp_path: Path) -> None:
     [file] = save_dcp({"w": torch.ones(1000)}, tmp_path / "in").glob("*.distcp")
     os.truncate(file, 2000)
-    with pytest.raises(Refused, match="is damaged"):
+    with pytest.raises(CheckpointRefused, match="is damaged"):
         read_all(tmp_path / "in")
 
 
@@ -166,7 +166,7 @@ class Hostile:
 def test_nothing_in_the_metadata_is_run(tmp_path: Path) -> None:
     folder = save_dcp(model(), tmp_path / "in")
     (folder / ".metadata").write_bytes(pickle.dumps(Hostile(tmp_path / "ran")))
-    with pytest.raises(Refused, match="none of the plain classes"):
+    with pytest.raises(CheckpointRefused, match="none of the plain classes"):
         open_source(folder)
     assert not (tmp_path / "ran").exists()
 
@@ -178,7 +178,7 @@ def test_a_file_outside_the_folder_is_not_read(tmp_path: Path) -> None:
     (folder / info.relative_path).rename(tmp_path / "out.distcp")
     info.relative_path = "../out.distcp"
     (folder / ".metadata").write_bytes(pickle.dumps(metadata))
-    with pytest.raises(Refused, match="are missing"):
+    with pytest.raises(CheckpointRefused, match="are missing"):
         open_source(folder)
 
 
@@ -187,7 +187,7 @@ def test_a_file_outside_the_folder_is_not_read(tmp_path: Path) -> None:
 
 def test_a_class_in_a_file_is_refused_by_name_and_not_made(tmp_path: Path) -> None:
     torch.save({"model": model(), "args": Namespace(lr=1)}, tmp_path / "m.pt")
-    with pytest.raises(Refused, match=r"argparse\.Namespace.*torch\.save\(model\.state_dict\(\), path\)"):
+    with pytest.raises(CheckpointRefused, match=r"argparse\.Namespace.*torch\.save\(model\.state_dict\(\), path\)"):
         open_source(tmp_path / "m.pt")
 
 
@@ -198,7 +198,7 @@ def test_a_file_of_torchs_older_format_is_read(tmp_path: Path) -> None:
 
 def test_views_of_one_large_storage_are_no_way_to_fill_a_disk(tmp_path: Path) -> None:
     torch.save({"w": torch.zeros(1).expand(1 << 30)}, tmp_path / "m.pt")
-    with pytest.raises(Refused, match="share so much storage"):
+    with pytest.raises(CheckpointRefused, match="share so much storage"):
         open_source(tmp_path / "m.pt")
 
 
@@ -226,15 +226,15 @@ def test_shards_that_are_not_all_there_are_refused(tmp_path: Path) -> None:
     index = tmp_path / "model.safetensors.index.json"
     index.write_text(json.dumps({"weight_map": places}))
     save_file({name: tensor for name, tensor in model().items() if name != "mask"}, tmp_path / "a.safetensors")
-    with pytest.raises(Refused, match=r"names files that are not there: b\.safetensors"):
+    with pytest.raises(CheckpointRefused, match=r"names files that are not there: b\.safetensors"):
         open_source(tmp_path)
     save_file({"other": torch.ones(1)}, tmp_path / "b.safetensors")
-    with pytest.raises(Refused, match="in none of its files: mask"):
+    with pytest.raises(CheckpointRefused, match="in none of its files: mask"):
         open_source(tmp_path)
     index.unlink()
     (tmp_path / "a.safetensors").rename(tmp_path / "model-00001-of-00003.safetensors")
     (tmp_path / "b.safetensors").rename(tmp_path / "model-00002-of-00003.safetensors")
-    with pytest.raises(Refused, match="2 of 3 shards are there"):
+    with pytest.raises(CheckpointRefused, match="2 of 3 shards are there"):
         open_source(tmp_path)
 
 
@@ -243,15 +243,15 @@ def test_a_ranks_shard_without_those_before_it_is_refused(tmp_path: Path) -> Non
     require_equal(read_all(tmp_path), model())
     assert "no index" in open_source(tmp_path).notes[0]
     save_file({"w": torch.ones(1)}, tmp_path / "shard-00003-model-00001-of-00001.safetensors")
-    with pytest.raises(Refused, match="2 of 3 shards are there"):
+    with pytest.raises(CheckpointRefused, match="2 of 3 shards are there"):
         open_source(tmp_path)
 
 
 def test_a_cut_file_of_safetensors_is_refused(tmp_path: Path) -> None:
     save_file(model(), tmp_path / "m.safetensors")
     os.truncate(tmp_path / "m.safetensors", (tmp_path / "m.safetensors").stat().st_size - 1)
-    with pytest.raises(Refused, match="cut or damaged"):
+    with pytest.raises(CheckpointRefused, match="cut or damaged"):
         open_source(tmp_path / "m.safetensors")
     os.truncate(tmp_path / "m.safetensors", 20)
-    with pytest.raises(Refused, match="no valid header"):
+    with pytest.raises(CheckpointRefused, match="no valid header"):
         open_source(tmp_path / "m.safetensors")

@@ -13,7 +13,7 @@ import torch
 
 from tests.worker.tensors.sources_read import assert_holds
 from worker.tensors.rankzero_tensors.opening import open_source
-from worker.tensors.rankzero_tensors.sources import Refused
+from worker.tensors.rankzero_tensors.sources import CheckpointRefused
 
 BRIDGE = """
 from pathlib import Path
@@ -65,7 +65,9 @@ def checkpoint(tmp_path: Path, request: pytest.FixtureRequest) -> Path:
 
 
 def test_it_is_refused_by_name_where_the_python_has_no_bridge(checkpoint: Path):
-    with pytest.raises(Refused, match=r"iter_0000020 is a checkpoint of Megatron.*export_ckpt.*pip install megatron"):
+    with pytest.raises(
+        CheckpointRefused, match=r"iter_0000020 is a checkpoint of Megatron.*export_ckpt.*pip install megatron"
+    ):
         open_source(checkpoint)
 
 
@@ -81,13 +83,13 @@ def test_the_bridge_exports_the_last_iteration(checkpoint: Path, tmp_path: Path,
 
 @pytest.mark.usefixtures("bridge")
 def test_the_bridge_needs_the_models_config(checkpoint: Path):
-    with pytest.raises(Refused, match=r"needs the config\.json"):
+    with pytest.raises(CheckpointRefused, match=r"needs the config\.json"):
         open_source(checkpoint)
 
 
 @pytest.mark.usefixtures("bridge")
 def test_what_the_bridge_refuses_is_refused(checkpoint: Path, tmp_path: Path):
     (checkpoint / "config.json").write_text("unsupported")
-    with pytest.raises(Refused, match="does not convert iter_0000020: no bridge for this architecture"):
+    with pytest.raises(CheckpointRefused, match="does not convert iter_0000020: no bridge for this architecture"):
         open_source(checkpoint)
     assert list((tmp_path / "exports").iterdir()) == []

@@ -14,8 +14,8 @@ from torch.distributed import checkpoint as dcp
 from tests.worker.tensors.merging import document_of, merged, metadata_of, model, require_equal, tensors_of
 from worker.tensors.rankzero_tensors import merge, proof, writer
 from worker.tensors.rankzero_tensors.__main__ import answer
-from worker.tensors.rankzero_tensors.reports import Report
-from worker.tensors.rankzero_tensors.sources import Failed, Refused
+from worker.tensors.rankzero_tensors.reports import ProgressReport
+from worker.tensors.rankzero_tensors.sources import CheckpointRefused, Failed
 
 pytestmark = pytest.mark.filterwarnings("ignore:torch.distributed is disabled")  # DCP without ranks
 
@@ -79,7 +79,7 @@ def test_tied_names_of_other_values_are_both_written(tmp_path: Path, monkeypatch
 
 def test_hf_needs_the_models_config(tmp_path: Path) -> None:
     save_file(model(), tmp_path / "model.safetensors")
-    with pytest.raises(Refused, match=r"needs a config\.json .* merge with --format safetensors"):
+    with pytest.raises(CheckpointRefused, match=r"needs a config\.json .* merge with --format safetensors"):
         merged(tmp_path, tmp_path / "out", "--format", "hf")
     assert not (tmp_path / "out").exists()
 
@@ -131,7 +131,7 @@ def test_a_merged_folder_of_shards_merges_again(tmp_path: Path, monkeypatch: pyt
 )
 def test_what_safetensors_cannot_hold_is_refused_by_name(tmp_path: Path, state: object, message: str) -> None:
     torch.save(state, tmp_path / "m.pt")
-    with pytest.raises(Refused, match=message):
+    with pytest.raises(CheckpointRefused, match=message):
         merged(tmp_path / "m.pt", tmp_path / "out")
     assert not list(tmp_path.glob("out*"))
 
@@ -203,8 +203,8 @@ def test_a_tensor_of_another_shape_than_announced_is_found(tmp_path: Path) -> No
 def test_the_answer_is_a_result_or_one_sentence(tmp_path: Path) -> None:
     torch.save(model(), tmp_path / "m.pt")
     target = str(tmp_path / "out")
-    assert answer("merge", [str(tmp_path / "m.pt"), target], Report())["result"]["tensors"] == 7
-    assert "there already" in answer("merge", [str(tmp_path / "m.pt"), target], Report())["failed"]
-    assert "No such file" in answer("merge", [str(tmp_path / "none.pt"), target], Report())["failed"]
+    assert answer("merge", [str(tmp_path / "m.pt"), target], ProgressReport())["result"]["tensors"] == 7
+    assert "there already" in answer("merge", [str(tmp_path / "m.pt"), target], ProgressReport())["failed"]
+    assert "No such file" in answer("merge", [str(tmp_path / "none.pt"), target], ProgressReport())["failed"]
     (tmp_path / "notes.txt").write_text("nothing")
-    assert "of no known format" in answer("merge", [str(tmp_path / "notes.txt"), target], Report())["refused"]
+    assert "of no known format" in answer("merge", [str(tmp_path / "notes.txt"), target], ProgressReport())["refused"]

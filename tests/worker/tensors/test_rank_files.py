@@ -14,7 +14,7 @@ from tests.worker.tensors.merging import merged, require_equal, tensors_of
 from tests.worker.tensors.sources_read import assert_holds
 from tests.worker.tensors.zero_saves import importable
 from worker.tensors.rankzero_tensors.opening import open_source
-from worker.tensors.rankzero_tensors.sources import Refused
+from worker.tensors.rankzero_tensors.sources import CheckpointRefused
 
 WEIGHT = torch.arange(35, dtype=torch.float32).reshape(7, 5)
 BIAS = torch.linspace(-1, 1, 3).bfloat16()
@@ -58,26 +58,26 @@ def test_the_config_beside_the_ranks_files_belongs_to_the_merged_model(tmp_path:
 def test_a_missing_rank_is_named(tmp_path: Path):
     save_divided(tmp_path / "actor", (4,), [Shard(0)])
     (tmp_path / "actor" / "model_world_size_4_rank_2.pt").unlink()
-    with pytest.raises(Refused, match=r"model_world_size_4_rank_2\.pt is missing.*4 ranks"):
+    with pytest.raises(CheckpointRefused, match=r"model_world_size_4_rank_2\.pt is missing.*4 ranks"):
         open_source(tmp_path / "actor")
 
 
 def test_a_missing_rank_is_named_by_the_tensors_where_names_do_not_tell(tmp_path: Path):
     save_divided(tmp_path / "state", (4,), [Shard(0)], name="pytorch_model_fsdp_0_rank{rank}.bin")
     (tmp_path / "state" / "pytorch_model_fsdp_0_rank3.bin").unlink()
-    with pytest.raises(Refused, match=r"pytorch_model_fsdp_0_rank3\.bin is missing"):
+    with pytest.raises(CheckpointRefused, match=r"pytorch_model_fsdp_0_rank3\.bin is missing"):
         open_source(tmp_path / "state")
 
 
 def test_one_ranks_file_is_refused(tmp_path: Path):
     save_divided(tmp_path / "actor", (2,), [Shard(0)])
-    with pytest.raises(Refused, match="one rank's part of a checkpoint"):
+    with pytest.raises(CheckpointRefused, match="one rank's part of a checkpoint"):
         open_source(tmp_path / "actor" / "model_world_size_2_rank_1.pt")
 
 
 def test_a_ranks_file_of_another_name_is_refused(tmp_path: Path):
     save_divided(tmp_path / "state", (2,), [Shard(0)], name="part_rank{rank}.pt")
-    with pytest.raises(Refused, match=r"weight is one rank's part of a tensor \(DTensor\)"):
+    with pytest.raises(CheckpointRefused, match=r"weight is one rank's part of a tensor \(DTensor\)"):
         open_source(tmp_path / "state" / "part_rank1.pt")
 
 
@@ -93,7 +93,7 @@ def test_a_model_beside_one_ranks_file_is_read(tmp_path: Path):
     torch.save({"weight": WEIGHT}, tmp_path / "step" / "model_000120.pt")
     torch.save({"cache": BIAS}, tmp_path / "step" / "cache_rank0.pt")
     torch.save({"state": BIAS}, tmp_path / "step" / "optim_000120_rank0.pt")
-    with pytest.raises(Refused):
+    with pytest.raises(CheckpointRefused):
         open_source(tmp_path / "step")  # which of the two is the model, nothing tells
     (tmp_path / "step" / "cache_rank0.pt").unlink()
     assert_holds(open_source(tmp_path / "step"), {"weight": WEIGHT})
@@ -108,7 +108,7 @@ def test_a_whole_model_that_each_rank_saved_is_taken_once(tmp_path: Path):
 
 def test_parts_that_say_nothing_of_their_place_are_refused(tmp_path: Path):
     save_plain(tmp_path / "step", [{"flat_param": WEIGHT[:3]}, {"flat_param": WEIGHT[4:]}])
-    with pytest.raises(Refused, match=r"different values of flat_param.*DINOv2.*FULL_STATE_DICT"):
+    with pytest.raises(CheckpointRefused, match=r"different values of flat_param.*DINOv2.*FULL_STATE_DICT"):
         open_source(tmp_path / "step")
 
 
@@ -116,7 +116,7 @@ def test_other_kinds_of_parts_are_refused_by_their_class(tmp_path: Path):
     sharded = type("ShardedTensor", (), {"__module__": "framework.sharded_tensor"})
     with importable(sharded):
         save_plain(tmp_path / "step", [{"weight": sharded(), "bias": BIAS}] * 2)
-    with pytest.raises(Refused, match="weight as ShardedTensor"):
+    with pytest.raises(CheckpointRefused, match="weight as ShardedTensor"):
         open_source(tmp_path / "step")
 
 

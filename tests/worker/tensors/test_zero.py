@@ -14,7 +14,7 @@ from tests.worker.tensors.merging import merged, require_equal, tensors_of
 from tests.worker.tensors.sources_read import assert_holds
 from tests.worker.tensors.zero_saves import ZeroSave, importable
 from worker.tensors.rankzero_tensors.opening import open_source
-from worker.tensors.rankzero_tensors.sources import Refused
+from worker.tensors.rankzero_tensors.sources import CheckpointRefused
 
 MATRIX = torch.arange(35, dtype=torch.float32).reshape(5, 7) + 0.123456
 BIAS = torch.linspace(-1, 1, 7)
@@ -117,7 +117,7 @@ def test_the_save_is_found_in_the_folder_of_a_trainer(tmp_path: Path, tag: str):
 def test_latest_chooses_among_several_saves(tmp_path: Path):
     ZeroSave([{"weight": MATRIX}]).write(tmp_path / "global_step30")
     ZeroSave([{"weight": MATRIX + 1}]).write(tmp_path / "global_step60")
-    with pytest.raises(Refused, match=r"several saves of DeepSpeed \(global_step30, global_step60\)"):
+    with pytest.raises(CheckpointRefused, match=r"several saves of DeepSpeed \(global_step30, global_step60\)"):
         open_source(tmp_path)
     (tmp_path / "latest").write_text("global_step60\n")
     assert_holds(open_source(tmp_path), {"weight": MATRIX + 1})
@@ -129,14 +129,14 @@ def test_latest_chooses_among_several_saves(tmp_path: Path):
 def test_a_missing_partition_is_named(tmp_path: Path):
     folder = ZeroSave(GROUPS, 2, 4).write(tmp_path / "save")
     (folder / "bf16_zero_pp_rank_2_mp_rank_00_optim_states.pt").unlink()
-    with pytest.raises(Refused, match=r"bf16_zero_pp_rank_2_mp_rank_00_optim_states\.pt is missing.*4 ranks"):
+    with pytest.raises(CheckpointRefused, match=r"bf16_zero_pp_rank_2_mp_rank_00_optim_states\.pt is missing.*4 ranks"):
         open_source(folder)
 
 
 def test_a_missing_model_file_of_a_rank_is_named(tmp_path: Path):
     folder = ZeroSave(GROUPS, 3, 2).write(tmp_path / "save")
     (folder / "zero_pp_rank_1_mp_rank_00_model_states.pt").unlink()
-    with pytest.raises(Refused, match=r"zero_pp_rank_1_mp_rank_00_model_states\.pt is missing"):
+    with pytest.raises(CheckpointRefused, match=r"zero_pp_rank_1_mp_rank_00_model_states\.pt is missing"):
         open_source(folder)
 
 
@@ -145,7 +145,7 @@ def test_partitions_left_of_a_larger_save_are_refused(tmp_path: Path):
     ZeroSave(GROUPS, 2, 4).write(tmp_path / "larger")
     name = "bf16_zero_pp_rank_3_mp_rank_00_optim_states.pt"
     (tmp_path / "larger" / name).rename(folder / name)
-    with pytest.raises(Refused, match="left of another save"):
+    with pytest.raises(CheckpointRefused, match="left of another save"):
         open_source(folder)
 
 
@@ -155,7 +155,7 @@ def test_partitions_of_another_model_are_refused(tmp_path: Path, stage: int):
     other = ZeroSave([{"weight": MATRIX}, {"bias": BIAS}], stage, 2, has_places=False).write(tmp_path / "other")
     for file in folder.glob("*_optim_states.pt"):
         (other / file.name).replace(file)
-    with pytest.raises(Refused, match="of different saves"):
+    with pytest.raises(CheckpointRefused, match="of different saves"):
         open_source(folder)
 
 
@@ -179,14 +179,14 @@ def test_without_the_optimizers_files_the_model_keeps_its_own_weights(tmp_path: 
 def test_divided_models_are_refused_by_name(tmp_path: Path, file: str, words: str):
     folder = ZeroSave(GROUPS).write(tmp_path / "save")
     torch.save({}, folder / file)
-    with pytest.raises(Refused, match=f"{words}.*ds_to_universal"):
+    with pytest.raises(CheckpointRefused, match=f"{words}.*ds_to_universal"):
         open_source(folder)
 
 
 def test_a_damaged_partition_is_named(tmp_path: Path):
     folder = ZeroSave(GROUPS).write(tmp_path / "save")
     (folder / "bf16_zero_pp_rank_1_mp_rank_00_optim_states.pt").write_bytes(b"torn")
-    with pytest.raises(Refused, match=r"bf16_zero_pp_rank_1_mp_rank_00_optim_states\.pt"):
+    with pytest.raises(CheckpointRefused, match=r"bf16_zero_pp_rank_1_mp_rank_00_optim_states\.pt"):
         open_source(folder)
 
 

@@ -11,8 +11,8 @@ import sys
 import warnings
 from typing import Any
 
-from .reports import Report, print_line
-from .sources import Failed, Refused
+from .reports import ProgressReport, print_line
+from .sources import CheckpointRefused, Failed
 
 COMMANDS = ("merge", "show", "diff")
 """Modules of this package with `run(arguments, report) -> result`; imported when asked for, as torch takes seconds."""
@@ -26,15 +26,15 @@ def main() -> None:
     command, *arguments = sys.argv[1:] or ["--help"]
     if command not in COMMANDS:
         sys.exit(f"usage: rankzero_tensors {'|'.join(COMMANDS)} ARGS…")
-    print_line(answer(command, arguments, Report()))
+    print_line(answer(command, arguments, ProgressReport()))
 
 
-def answer(command: str, arguments: list[str], report: Report) -> dict[str, Any]:
+def answer(command: str, arguments: list[str], report: ProgressReport) -> dict[str, Any]:
     """Report the result, or why there is none."""
     try:
         module = importlib.import_module(f".{command}", __package__)
         return {"result": module.run(arguments, report)}
-    except Refused as refusal:
+    except CheckpointRefused as refusal:
         return {"refused": str(refusal)}
     except ModuleNotFoundError as error:
         return {"refused": f"The Python that trains lacks {error.name}: install it there (pip install {error.name})."}

@@ -6,7 +6,7 @@ import shutil
 from collections.abc import Sequence
 from pathlib import Path
 
-from .sources import Refused
+from .sources import CheckpointRefused
 
 CONFIG = "config.json"
 NAMES = (
@@ -48,9 +48,9 @@ def _is_plain(path: Path) -> bool:
 
 
 def require_config(beside: dict[str, Path]) -> None:
-    """Raises Refused without a config.json, by which from_pretrained tells the model's class."""
+    """Raises CheckpointRefused without a config.json, by which from_pretrained tells the model's class."""
     if CONFIG not in beside:
-        raise Refused(
+        raise CheckpointRefused(
             f"from_pretrained needs a {CONFIG} beside the weights, and this checkpoint has none. Let the script save "
             "it there (model.config.save_pretrained(folder)), or merge with --format safetensors, which needs none."
         )

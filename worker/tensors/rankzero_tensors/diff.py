@@ -29,18 +29,18 @@ from .opening import open_source
 if TYPE_CHECKING:
     import torch
 
-    from .reports import Report
-    from .sources import Source
+    from .reports import ProgressReport
+    from .sources import TensorSource
 
 
-def run(arguments: list[str], report: Report) -> dict[str, Any]:
+def run(arguments: list[str], report: ProgressReport) -> dict[str, Any]:
     """Compare the checkpoints at two paths. Raises Refused, OSError."""
     a, b = arguments
     with closing(open_source(Path(a))) as source_a, closing(open_source(Path(b))) as source_b:
         return diff(source_a, source_b, report)
 
 
-def diff(a: Source, b: Source, report: Report) -> dict[str, Any]:
+def diff(a: TensorSource, b: TensorSource, report: ProgressReport) -> dict[str, Any]:
     """Return the result document. Raises Refused, OSError."""
     changes, notes = _changes(a, b, report)
     by_layer: dict[str, list[Change]] = defaultdict(list)
@@ -112,7 +112,7 @@ class Change:
         return None if cosine is None else max(-1.0, min(1.0, cosine))
 
 
-def _changes(a: Source, b: Source, report: Report) -> tuple[dict[str, Change], list[str]]:
+def _changes(a: TensorSource, b: TensorSource, report: ProgressReport) -> tuple[dict[str, Change], list[str]]:
     """Measure the tensors that both have in the same shape, in B's order; notes name those that cannot be compared."""
     common = [name for name in b.tensors if _is_compared(a, b, name)]
     total_bytes = sum(a.tensors[name].nbytes + b.tensors[name].nbytes for name in common)
@@ -128,7 +128,7 @@ def _changes(a: Source, b: Source, report: Report) -> tuple[dict[str, Change], l
     return changes, [_not_compared(without)] if without else []
 
 
-def _is_compared(a: Source, b: Source, name: str) -> bool:
+def _is_compared(a: TensorSource, b: TensorSource, name: str) -> bool:
     """Whether both have it in the same shape; a second name of a tensor, tied in both, adds nothing."""
     if name not in a.tensors or (name in a.tied and name in b.tied):
         return False
@@ -163,13 +163,13 @@ def _summed(changes: Iterable[Change]) -> Row:
 _SUMS = tuple(field.name for field in fields(Change) if field.name != "largest")
 
 
-def _tensor_row(b: Source, name: str, change: Change) -> Row:
+def _tensor_row(b: TensorSource, name: str, change: Change) -> Row:
     facts = b.tensors[name]
     row = {"name": plain(name), "layer": plain(layer_of(name)), "shape": list(facts.shape), "dtype": facts.dtype}
     return row | change.figures()
 
 
-def _unequal(a: Source, b: Source) -> dict[str, list[Row]]:
+def _unequal(a: TensorSource, b: TensorSource) -> dict[str, list[Row]]:
     """Return the tensors that only one has, and those of another shape or dtype."""
     return {
         "only_a": [_facts(a, name) for name in a.tensors if name not in b.tensors],
@@ -182,12 +182,12 @@ def _unequal(a: Source, b: Source) -> dict[str, list[Row]]:
     }
 
 
-def _facts(source: Source, name: str) -> Row:
+def _facts(source: TensorSource, name: str) -> Row:
     shape, dtype = _kind(source, name)
     return {"name": plain(name), "shape": list(shape), "dtype": dtype}
 
 
-def _kind(source: Source, name: str) -> tuple[tuple[int, ...], str]:
+def _kind(source: TensorSource, name: str) -> tuple[tuple[int, ...], str]:
     return source.tensors[name].shape, source.tensors[name].dtype
 
 

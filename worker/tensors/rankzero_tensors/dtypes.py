@@ -7,7 +7,7 @@ from collections.abc import Sequence
 
 import torch
 
-from .sources import Refused, TensorFacts
+from .sources import CheckpointRefused, TensorFacts
 
 CODES = {
     "float64": "F64",
@@ -40,8 +40,10 @@ def facts_of(shape: Sequence[int], dtype: torch.dtype) -> TensorFacts:
 
 
 def torch_dtype(name: str) -> torch.dtype:
-    """The type of this name. Raises Refused if this torch lacks it."""
+    """The type of this name. Raises CheckpointRefused if this torch lacks it."""
     dtype = getattr(torch, name, None)
     if not isinstance(dtype, torch.dtype):
-        raise Refused(f"Its tensors are {name}, which torch {torch.__version__} lacks: use a newer torch for the run.")
+        raise CheckpointRefused(
+            f"Its tensors are {name}, which torch {torch.__version__} lacks: use a newer torch for the run."
+        )
     return dtype

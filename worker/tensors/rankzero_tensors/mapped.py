@@ -11,7 +11,7 @@ from pathlib import Path
 import torch
 
 from .dtypes import facts_of
-from .sources import NONE_TIED, Source, TensorFacts
+from .sources import NONE_TIED, TensorFacts, TensorSource
 
 Sample = tuple[tuple[slice, ...], torch.Tensor]
 """A part of a tensor, with its place in the whole."""
@@ -70,7 +70,7 @@ def _index(at: int, shape: Sequence[int]) -> list[int]:
     return [at // stride % size for stride, size in zip(strides, shape, strict=True)]
 
 
-class MappedSource(Source):
+class MappedSource(TensorSource):
     """A checkpoint of such tensors."""
 
     def __init__(

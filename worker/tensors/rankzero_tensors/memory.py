@@ -10,7 +10,7 @@ from pathlib import Path
 
 import torch
 
-from .sources import Refused
+from .sources import CheckpointRefused
 
 STRIP_BYTES = 16 * 1024 * 1024
 """Memory for the rows of a part that is not contiguous in the whole."""
@@ -37,7 +37,7 @@ def open_file(path: Path) -> FileIO:
 def fill(file: FileIO, at: int, target: torch.Tensor) -> int:
     """Read a part that is saved in row-major order from offset `at` into its place in a whole; return the next offset.
 
-    Memory: 16 MiB. Raises Refused if the file ends early, OSError."""
+    Memory: 16 MiB. Raises CheckpointRefused if the file ends early, OSError."""
     if target.is_contiguous():
         return _read_into(file, at, target)
     if target.nbytes <= STRIP_BYTES:
@@ -53,7 +53,7 @@ def fill(file: FileIO, at: int, target: torch.Tensor) -> int:
 
 
 def strips(path: Path, at: int, count: int) -> Iterator[torch.Tensor]:
-    """Read so many bytes from an offset through memory that is reused for the next. Raises Refused, OSError."""
+    """Read so many bytes from an offset through memory that is used again. Raises CheckpointRefused, OSError."""
     memory = torch.empty(min(count, CACHED_BYTES), dtype=torch.uint8)
     end = at + count
     with open_file(path) as file:
@@ -68,7 +68,7 @@ def _read_into(file: FileIO, at: int, tensor: torch.Tensor) -> int:
     while waiting:
         size = os.preadv(file.fileno(), [waiting], at)
         if not size:
-            raise Refused(f"{Path(str(file.name)).name} ends early: it is damaged, or was not copied whole.")
+            raise CheckpointRefused(f"{Path(str(file.name)).name} ends early: it is damaged, or was not copied whole.")
         waiting, at = waiting[size:], at + size
     return at
 

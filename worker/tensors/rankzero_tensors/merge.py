@@ -18,8 +18,8 @@ from .digests import Digests, describe, digesting
 from .memory import bytes_of
 from .opening import open_source
 from .proof import prove
-from .reports import Report
-from .sources import Failed, Source, TensorFacts
+from .reports import ProgressReport
+from .sources import Failed, TensorFacts, TensorSource
 from .writer import SHARD_BYTES, SafetensorsWriter, require_storable, shards
 
 WEIGHTS = "model.safetensors"
@@ -31,7 +31,7 @@ Done = Callable[[str, int], None]
 """Takes the name of a tensor that was written or checked, and its bytes."""
 
 
-def run(arguments: list[str], report: Report) -> dict[str, Any]:
+def run(arguments: list[str], report: ProgressReport) -> dict[str, Any]:
     """Merge as the command line says; the result's document. Raises Refused, Failed, OSError."""
     options = _options(arguments)
     source = open_source(options.source)
@@ -58,11 +58,11 @@ def _options(arguments: list[str]) -> argparse.Namespace:
 class Merge:
     """One merge."""
 
-    source: Source
+    source: TensorSource
     path: Path
     """The checkpoint's file or folder."""
     format: str
-    report: Report
+    report: ProgressReport
     _done_bytes: int = 0
     _sums: dict[str, int] = field(default_factory=dict)
 
@@ -125,7 +125,7 @@ class Merge:
         return self._proven(files, tensors, digests) | {"tied": dict(tied), "sources": found}
 
     def _metadata(self, tied: Mapping[str, str], sources: Mapping[str, str]) -> dict[str, str]:
-        """Of a header: `format` is what transformers asks for."""
+        """Return the metadata of a header, in which transformers asks for `format`."""
         texts = {"merged_from": self.source.format, "sources": json.dumps(sources), "tied": json.dumps(dict(tied))}
         return {"format": "pt", **texts}
 
@@ -175,7 +175,7 @@ class Merge:
 
 
 def _names(count: int) -> list[str]:
-    """As transformers calls one file, or several."""
+    """Return the names of one file, or several, that transformers expects."""
     if count == 1:
         return [WEIGHTS]
     return [f"model-{number:05}-of-{count:05}.safetensors" for number in range(1, count + 1)]

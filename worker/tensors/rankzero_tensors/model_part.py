@@ -6,7 +6,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 from .names import listed
-from .sources import Refused
+from .sources import CheckpointRefused
 
 Keys = tuple[object, ...]
 """What leads from the checkpoint's outermost dictionary to a tensor."""
@@ -31,10 +31,10 @@ class ModelPart:
 def model_part(tensors: Iterable[Keys]) -> ModelPart:
     """The dictionary that holds the model's tensors, with all dictionaries inside it that are the model's.
 
-    Raises Refused."""
+    Raises CheckpointRefused."""
     tensors = list(tensors)
     if not tensors:
-        raise Refused(
+        raise CheckpointRefused(
             "It contains no state dict, that is, no dictionary of names and tensors: save model.state_dict()."
         )
     at: Keys = ()
@@ -58,7 +58,7 @@ def _inner(at: Keys, below: Sequence[Keys]) -> object | None:
         return None
     if len(models) == 1:
         return models[0]
-    raise Refused(
+    raise CheckpointRefused(
         f"It contains several state dicts ({listed(map(str, models))}), and none is called "
         f"{', '.join(USUAL_NAMES[:2])} or {USUAL_NAMES[2]}: save the model's as one of these."
     )

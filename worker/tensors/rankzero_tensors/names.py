@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterable
 
-from .sources import Refused
+from .sources import CheckpointRefused
 
 WRAPPERS = {"_orig_mod", "_fsdp_wrapped_module", "_checkpoint_wrapped_module", "_forward_module"}
 """Of torch.compile, FSDP, activation checkpoints and Lightning: removed wherever they are in a name."""
@@ -15,13 +15,13 @@ MOST_NAMED = 8
 
 
 def plain_names(names: Iterable[str]) -> dict[str, str]:
-    """The saved names -> the plain ones. Raises Refused if two would be the same."""
+    """The saved names -> the plain ones. Raises CheckpointRefused if two would be the same."""
     plain = {name: _unwrapped(name) for name in names}
     if plain and all(name.startswith(DATA_PARALLEL) for name in plain.values()):
         plain = {name: shorter.removeprefix(DATA_PARALLEL) for name, shorter in plain.items()}
     twice = [name for name, count in Counter(plain.values()).items() if count > 1]
     if twice:
-        raise Refused(
+        raise CheckpointRefused(
             f"Without the names of wrappers, several tensors would be called {listed(twice)}: save the state dict of "
             "the unwrapped model (model.module, model._orig_mod)."
         )

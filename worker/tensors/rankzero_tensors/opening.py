@@ -9,7 +9,7 @@ from typing import Protocol
 from .formats import distributed, megatron, rank_files, safetensors_files, torch_files, zero
 from .model_part import is_other
 from .several import SeveralModels, models_in
-from .sources import Refused, Source
+from .sources import CheckpointRefused, TensorSource
 
 
 class Format(Protocol):
@@ -18,8 +18,8 @@ class Format(Protocol):
     def recognize(self, path: Path) -> bool:
         """Whether the file or folder is of this format, by names and first bytes alone. Raises OSError."""
 
-    def open(self, path: Path) -> Source:
-        """Open it. Raises Refused, OSError."""
+    def open(self, path: Path) -> TensorSource:
+        """Open it. Raises CheckpointRefused, OSError."""
 
 
 SHARDED: Sequence[Format] = (zero, megatron, rank_files, distributed)
@@ -28,8 +28,8 @@ FORMATS: Sequence[Format] = (*SHARDED, safetensors_files, torch_files)
 """Modules of `formats` in the order in which they are asked: the more special first."""
 
 
-def open_source(path: Path) -> Source:
-    """Open a checkpoint: a file, or an unpacked folder. Raises Refused, OSError."""
+def open_source(path: Path) -> TensorSource:
+    """Open a checkpoint: a file, or an unpacked folder. Raises CheckpointRefused, OSError."""
     if models := models_in(path):
         return _opened(models)
     for form in FORMATS:
@@ -39,7 +39,7 @@ def open_source(path: Path) -> Source:
             return _opened(models)
     if models := _inside(path, FORMATS):
         return _opened(models)
-    raise Refused(
+    raise CheckpointRefused(
         f"{path.name} is of no known format: known are safetensors, Hugging Face shards, files of torch.save, "
         "distributed checkpoints (DCP, FSDP2), Accelerate's folders and DeepSpeed's."
     )
@@ -52,7 +52,7 @@ def _inside(path: Path, formats: Sequence[Format]) -> list[Path]:
     return [folder for folder in models if any(form.recognize(folder) for form in formats)]
 
 
-def _opened(models: Sequence[Path]) -> Source:
+def _opened(models: Sequence[Path]) -> TensorSource:
     """Open one model, or several as one."""
     if len(models) == 1:
         return open_source(models[0])

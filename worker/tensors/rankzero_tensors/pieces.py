@@ -12,12 +12,12 @@ import torch
 
 from .dtypes import torch_dtype
 from .memory import fill, open_file, strips
-from .sources import Refused, Source, TensorFacts
+from .sources import CheckpointRefused, TensorFacts, TensorSource
 
 Place = tuple[slice, ...]
 
 
-class Piece(Protocol):
+class ShardPiece(Protocol):
     """A rectangular part of a tensor."""
 
     @property
@@ -36,10 +36,10 @@ class Piece(Protocol):
         """The offset of its bytes in the file, if they lie there in order. Raises OSError."""
 
     def fill(self, target: torch.Tensor) -> None:
-        """Read it into its place in the whole. Raises Refused, OSError."""
+        """Read it into its place in the whole. Raises CheckpointRefused, OSError."""
 
     def sample(self, dtype: torch.dtype) -> torch.Tensor:
-        """Read it another way, of a large one its first rows. Raises Refused, OSError."""
+        """Read it another way, of a large one its first rows. Raises CheckpointRefused, OSError."""
 
 
 @dataclass(frozen=True)
@@ -56,7 +56,7 @@ class BytesPiece:
         return self.at
 
     def fill(self, target: torch.Tensor) -> None:
-        """Read it into its place in the whole. Raises Refused, OSError."""
+        """Read it into its place in the whole. Raises CheckpointRefused, OSError."""
         with open_file(self.path) as file:
             fill(file, self.at, target)
 
@@ -73,11 +73,11 @@ class BytesPiece:
 
 @dataclass(frozen=True)
 class PiecedTensor:
-    """A tensor and its pieces. Raises Refused if they do not make up the whole."""
+    """A tensor and its pieces. Raises CheckpointRefused if they do not make up the whole."""
 
     name: str
     facts: TensorFacts
-    pieces: Sequence[Piece]
+    pieces: Sequence[ShardPiece]
 
     def __post_init__(self) -> None:
         pieces = {piece.offsets: piece for piece in self.pieces if math.prod(piece.sizes)}
@@ -85,14 +85,14 @@ class PiecedTensor:
         inside = all(end <= size for end_of in ends for end, size in zip(end_of, self.facts.shape, strict=True))
         count = sum(math.prod(piece.sizes) for piece in pieces.values())
         if not inside or count != math.prod(self.facts.shape):
-            raise Refused(
+            raise CheckpointRefused(
                 f"The pieces of {self.name} do not make up its shape {list(self.facts.shape)}: a rank's file is "
                 "missing, or belongs to another save."
             )
         object.__setattr__(self, "pieces", tuple(pieces.values()))
 
 
-class PiecedSource(Source):
+class PiecedSource(TensorSource):
     """A checkpoint of pieced tensors."""
 
     def __init__(
@@ -103,7 +103,7 @@ class PiecedSource(Source):
         self._pieced = pieced
 
     def read(self, name: str) -> torch.Tensor:
-        """Read each piece into its place. Raises Refused, OSError."""
+        """Read each piece into its place. Raises CheckpointRefused, OSError."""
         facts = self.tensors[name]
         whole = torch.empty(facts.shape, dtype=torch_dtype(facts.dtype))
         for piece in self._pieced[name].pieces:

@@ -11,15 +11,15 @@ from typing import Any
 import torch
 
 from .dtypes import facts_of, torch_dtype
-from .formats.safetensors_files import Entry, read_header
+from .formats.safetensors_files import HeaderEntry, read_header
 from .memory import bytes_of, fill, open_file, strips
-from .sources import Failed, Source, TensorFacts
+from .sources import Failed, TensorFacts, TensorSource
 
 SAMPLED_TENSORS = 16
 
 
 def prove(
-    source: Source,
+    source: TensorSource,
     tensors: Mapping[str, TensorFacts],
     sums: Mapping[str, int],
     files: Sequence[Path],
@@ -38,7 +38,7 @@ def prove(
     }
 
 
-def _require_facts(entries: Mapping[str, Entry], tensors: Mapping[str, TensorFacts]) -> None:
+def _require_facts(entries: Mapping[str, HeaderEntry], tensors: Mapping[str, TensorFacts]) -> None:
     written = {name: facts_of(entry.piece.sizes, torch_dtype(entry.dtype)) for name, entry in entries.items()}
     for name in tensors.keys() | written.keys():
         if written.get(name) != tensors.get(name):
@@ -46,7 +46,7 @@ def _require_facts(entries: Mapping[str, Entry], tensors: Mapping[str, TensorFac
 
 
 def _require_sums(
-    entries: Mapping[str, Entry],
+    entries: Mapping[str, HeaderEntry],
     tensors: Mapping[str, TensorFacts],
     sums: Mapping[str, int],
     done: Callable[[str, int], None],
@@ -57,7 +57,7 @@ def _require_sums(
         done(name, tensors[name].nbytes)
 
 
-def _equal_samples(source: Source, entries: Mapping[str, Entry]) -> dict[str, int]:
+def _equal_samples(source: TensorSource, entries: Mapping[str, HeaderEntry]) -> dict[str, int]:
     """Compare parts of some tensors, read again from the shards, with those in the merged file."""
     names = list(entries)[:: max(1, len(entries) // SAMPLED_TENSORS)]
     parts = size = 0
@@ -69,14 +69,14 @@ def _equal_samples(source: Source, entries: Mapping[str, Entry]) -> dict[str, in
     return {"tensors": len(names), "parts": parts, "bytes": size}
 
 
-def _crc_of(entry: Entry, count: int) -> int:
+def _crc_of(entry: HeaderEntry, count: int) -> int:
     crc = 0
     for strip in strips(entry.piece.path, entry.piece.at, count):
         crc = zlib.crc32(bytes_of(strip), crc)
     return crc
 
 
-def _part(entry: Entry, place: tuple[slice, ...]) -> torch.Tensor:
+def _part(entry: HeaderEntry, place: tuple[slice, ...]) -> torch.Tensor:
     """Read a part of a merged tensor: the rows that have it, and of these what is asked for."""
     dtype = torch_dtype(entry.dtype)
     if not place:

@@ -9,7 +9,7 @@ from typing import Any
 EVERY_S = 0.2
 
 
-class Report:
+class ProgressReport:
     """Prints progress, at most every 0.2 seconds."""
 
     def __init__(self) -> None:

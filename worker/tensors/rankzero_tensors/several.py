@@ -9,7 +9,7 @@ from pathlib import Path
 import torch
 
 from .names import listed
-from .sources import Source
+from .sources import TensorSource
 
 FOLDERS = re.compile(r"pytorch_model(?:_fsdp)?(?:_\d+)?")
 """Accelerate's, of FSDP and of DeepSpeed; with a number from the second model on."""
@@ -27,12 +27,12 @@ def models_in(path: Path) -> list[Path]:
     return folders or (files if is_several else [])
 
 
-class SeveralModels(Source):
+class SeveralModels(TensorSource):
     """The tensors of several models, each name after its model's: `model_1.layer.weight`."""
 
     format = "several models"
 
-    def __init__(self, models: Mapping[str, Source]) -> None:
+    def __init__(self, models: Mapping[str, TensorSource]) -> None:
         self._models = dict(models)
         self._places = {f"{model}.{name}": (model, name) for model, source in models.items() for name in source.tensors}
         self.files = [file for source in models.values() for file in source.files]

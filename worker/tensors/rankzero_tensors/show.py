@@ -21,18 +21,18 @@ from .opening import open_source
 if TYPE_CHECKING:
     import torch
 
-    from .reports import Report
-    from .sources import Source
+    from .reports import ProgressReport
+    from .sources import TensorSource
 
 
-def run(arguments: list[str], report: Report) -> dict[str, Any]:
+def run(arguments: list[str], report: ProgressReport) -> dict[str, Any]:
     """Show the checkpoint at a path. Raises Refused, OSError."""
     (path,) = arguments
     with closing(open_source(Path(path))) as source:
         return show(source, report)
 
 
-def show(source: Source, report: Report) -> dict[str, Any]:
+def show(source: TensorSource, report: ProgressReport) -> dict[str, Any]:
     """Return the result document. Raises Refused, OSError."""
     rows, done_bytes = [], 0
     total_bytes = sum(facts.nbytes for facts in source.tensors.values())
@@ -109,7 +109,7 @@ class Statistics:
 _NO_FIGURES = dict.fromkeys(("norm", "mean", "std", "min", "max"))
 
 
-def _row(source: Source, name: str) -> Row:
+def _row(source: TensorSource, name: str) -> Row:
     facts, first = source.tensors[name], source.tied.get(name)
     row = {
         "name": plain(name), "shape": list(facts.shape), "dtype": facts.dtype, "values": math.prod(facts.shape),

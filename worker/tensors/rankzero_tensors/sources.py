@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 NONE_TIED: Mapping[str, str] = MappingProxyType({})
 
 
-class Refused(Exception):
+class CheckpointRefused(Exception):
     """The checkpoint cannot be read; the message says what it is, the rule, and what to do."""
 
 
@@ -32,7 +32,7 @@ class TensorFacts:
     nbytes: int
 
 
-class Source(Protocol):
+class TensorSource(Protocol):
     """An open checkpoint: the model's tensors by their plain names. Formats derive from it."""
 
     format: str
@@ -47,7 +47,7 @@ class Source(Protocol):
     """Sentences about what is left out or renamed."""
 
     def read(self, name: str) -> torch.Tensor:
-        """Read one whole tensor onto the CPU, contiguous. Raises Refused, OSError."""
+        """Read one whole tensor onto the CPU, contiguous. Raises CheckpointRefused, OSError."""
         ...
 
     def parts(self, name: str) -> Iterator[torch.Tensor]:

@@ -12,7 +12,7 @@ from pathlib import Path
 
 from .dtypes import CODES, torch_dtype
 from .memory import bytes_of, write_at
-from .sources import Failed, Refused, Source, TensorFacts
+from .sources import CheckpointRefused, Failed, TensorFacts, TensorSource
 
 SHARD_BYTES = 5 * 1000**3
 """Most bytes of a shard, as in transformers; a larger tensor has one of its own."""
@@ -21,12 +21,14 @@ RESERVED = "__metadata__"
 
 
 def require_storable(tensors: Mapping[str, TensorFacts]) -> None:
-    """Raises Refused for what the format cannot hold."""
+    """Raises CheckpointRefused for what the format cannot hold."""
     if RESERVED in tensors:
-        raise Refused(f"A tensor is called {RESERVED}, which safetensors reserves: rename it before saving.")
+        raise CheckpointRefused(f"A tensor is called {RESERVED}, which safetensors reserves: rename it before saving.")
     for name, facts in tensors.items():
         if facts.dtype not in CODES:
-            raise Refused(f"{name} is {facts.dtype}, which safetensors cannot hold: save it as one of {_types()}.")
+            raise CheckpointRefused(
+                f"{name} is {facts.dtype}, which safetensors cannot hold: save it as one of {_types()}."
+            )
 
 
 def _types() -> str:
@@ -68,12 +70,12 @@ class SafetensorsWriter:
         padded = text.encode().ljust(-(-len(text) // ALIGNMENT) * ALIGNMENT)
         return len(padded).to_bytes(8, "little") + padded
 
-    def write(self, source: Source, done: Callable[[str, int], None]) -> dict[str, int]:
-        """Write every tensor as it is read; return the CRC-32 of each one's bytes. Raises Failed, Refused, OSError."""
+    def write(self, source: TensorSource, done: Callable[[str, int], None]) -> dict[str, int]:
+        """Write every tensor as it is read; return the CRC-32 of each. Raises Failed, CheckpointRefused, OSError."""
         with self.path.open("r+b", buffering=0) as file:
             return {name: self._write_tensor(file.fileno(), name, source, done) for name in self.names}
 
-    def _write_tensor(self, descriptor: int, name: str, source: Source, done: Callable[[str, int], None]) -> int:
+    def _write_tensor(self, descriptor: int, name: str, source: TensorSource, done: Callable[[str, int], None]) -> int:
         crc, begin = 0, self._begin + self._places[name]
         at, end = begin, begin + self._tensors[name].nbytes
         for part in source.parts(name):

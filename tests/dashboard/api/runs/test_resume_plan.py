@@ -9,7 +9,7 @@ import pytest
 
 from cli import main
 from dashboard.compare.resumed_losses import ResumedLosses
-from domain.checkpoints.contents import Contents
+from domain.checkpoints.contents import CheckpointContents
 from domain.messages import PointBatch
 from tests.dashboard.running import FakeNode, Running, sha256_of
 from worker.session.client import TaskRef
@@ -19,7 +19,7 @@ PYTHON = {"path": "/usr/bin/python3", "python": "3.12.1", "torch": "2.9.0", "pac
 NEWER = PYTHON | {"torch": "2.8.0", "packages": {"accelerate": "1.1"}}
 
 
-def saved(dashboard: Running, node: FakeNode, holds: Contents | None, first_samples: float = 1.0) -> str:
+def saved(dashboard: Running, node: FakeNode, holds: CheckpointContents | None, first_samples: float = 1.0) -> str:
     """A run that trained on the node, stored a checkpoint with these contents at step 40, and failed."""
     run_id = dashboard.launch(lr=0.1, batch_size=8)
     task = node.task()
@@ -34,11 +34,13 @@ def saved(dashboard: Running, node: FakeNode, holds: Contents | None, first_samp
     return run_id
 
 
-WEIGHTS = Contents(kinds=["model", "step"])
+WEIGHTS = CheckpointContents(kinds=["model", "step"])
 
 
 @pytest.mark.parametrize("holds", [WEIGHTS, None])
-def test_contents_are_listed_as_the_node_read_them(dashboard: Running, node: FakeNode, holds: Contents | None) -> None:
+def test_contents_are_listed_as_the_node_read_them(
+    dashboard: Running, node: FakeNode, holds: CheckpointContents | None
+) -> None:
     run_id = saved(dashboard, node, holds)
     (checkpoint,) = dashboard.http.get(f"/api/runs/{run_id}/checkpoints").json()
     assert checkpoint["holds"] == (holds and holds.kinds)
@@ -73,7 +75,7 @@ def test_versions_of_the_newest_attempt_are_those_of_now(dashboard: Running, nod
 
 
 def test_a_launch_from_a_checkpoint_is_told_too(dashboard: Running, node: FakeNode) -> None:
-    holds = Contents(kinds=["model", "optimizer"], by_rank=["optimizer"], layout="DeepSpeed checkpoint")
+    holds = CheckpointContents(kinds=["model", "optimizer"], by_rank=["optimizer"], layout="DeepSpeed checkpoint")
     run_id = saved(dashboard, node, holds)
     spec = {"target": "image_classifier", "gpus_per_node": 2, "lr": 0.2, "batch_size": 8, "resume": run_id}
     plan = dashboard.http.post("/api/preview", json=spec).json()["resume"]
@@ -128,7 +130,7 @@ def test_a_jump_after_the_resume_is_a_finding_until_the_loss_is_back(dashboard: 
 
 
 def test_data_that_begin_again_are_recognised_by_their_first_samples(dashboard: Running, node: FakeNode) -> None:
-    everything = Contents(kinds=["model", "optimizer", "scheduler", "rng", "sampler", "step"])
+    everything = CheckpointContents(kinds=["model", "optimizer", "scheduler", "rng", "sampler", "step"])
     run_id = saved(dashboard, node, everything, first_samples=7.0)
     dashboard.http.post(f"/api/runs/{run_id}/resume")
     task = node.task()

@@ -10,7 +10,7 @@ import pytest
 from streamlit.testing.v1 import AppTest
 
 from db.models import Attempt, Checkpoint, Run
-from domain.checkpoints.contents import Contents, Kind
+from domain.checkpoints.contents import CheckpointContents, Kind
 from tests.dashboard.pages import Pages, button, served, texts
 
 RUN = "digits"
@@ -27,7 +27,7 @@ def pages(tmp_path: Path) -> Iterator[Pages]:
         yield pages
 
 
-def opened(pages: Pages, holds: Contents | None) -> AppTest:
+def opened(pages: Pages, holds: CheckpointContents | None) -> AppTest:
     with pages.service.store.write() as session:
         (row,) = session.query(Checkpoint)
         row.holds = holds.model_dump() if holds else None
@@ -43,7 +43,7 @@ def shown(page: AppTest) -> str:
 
 def test_contents_and_what_is_missing_are_told(pages: Pages) -> None:
     kinds: list[Kind] = ["model", "rng", "sampler", "step"]
-    text = shown(opened(pages, Contents(kinds=kinds)))
+    text = shown(opened(pages, CheckpointContents(kinds=kinds)))
     assert "It holds model, random states, data position, step." in text
     assert "**optimizer**: The optimizer starts without its averages" in text and "**scaler**" not in text
     assert "Nothing known differs" in text
@@ -55,7 +55,7 @@ def test_contents_that_were_not_read_are_unknown(pages: Pages) -> None:
 
 
 def test_an_impossible_resume_is_warned_of_and_its_button_says_so(pages: Pages) -> None:
-    holds = Contents(kinds=["model", "optimizer"], by_rank=["optimizer"], layout="DeepSpeed checkpoint")
+    holds = CheckpointContents(kinds=["model", "optimizer"], by_rank=["optimizer"], layout="DeepSpeed checkpoint")
     with pages.service.store.write() as session:
         run = session.get_one(Run, pages.seed.runs[RUN])
         run.spec = run.spec | {"elastic": True, "min_nodes": 1, "nodes": 2}
@@ -73,7 +73,7 @@ def test_the_rate_of_a_new_run_is_told_with_its_meaning(pages: Pages) -> None:
     pages.seed.checkpoint("nan", 40, None)
     with pages.service.store.write() as session:
         for row in session.query(Checkpoint):
-            row.holds = Contents(kinds=["model", "optimizer"]).model_dump()
+            row.holds = CheckpointContents(kinds=["model", "optimizer"]).model_dump()
     page = pages.open("run", id=pages.seed.runs["nan"])
     button(page, "Resume with changes").click().run()
     text = shown(page)
@@ -81,6 +81,6 @@ def test_the_rate_of_a_new_run_is_told_with_its_meaning(pages: Pages) -> None:
 
 
 def test_the_list_names_what_each_holds(pages: Pages) -> None:
-    opened(pages, Contents(kinds=["model", "step"]))
+    opened(pages, CheckpointContents(kinds=["model", "step"]))
     page = pages.open("run", id=pages.seed.runs[RUN], tab="checkpoints")
     assert "| model, step |" in shown(page)

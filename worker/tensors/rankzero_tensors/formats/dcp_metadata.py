@@ -9,7 +9,7 @@ from typing import Any
 
 import torch
 
-from ..sources import Refused
+from ..sources import CheckpointRefused
 
 MOST_BYTES = 1024**3
 
@@ -50,27 +50,28 @@ PLAIN: dict[str, dict[str, Any]] = {
 
 class _PlainUnpickler(pickle.Unpickler):
     def find_class(self, module: str, name: str) -> Any:
+        """Return the stand-in of a plain class. Raises CheckpointRefused for any other."""
         try:
             return PLAIN[module][name]
         except KeyError:
-            raise Refused(
+            raise CheckpointRefused(
                 f"Its .metadata holds {module}.{name}, which is none of the plain classes of "
                 "torch.distributed.checkpoint: it is not read."
             ) from None
 
 
 def read_metadata(path: Path) -> Any:
-    """Read a folder's `.metadata`. Raises Refused, OSError."""
+    """Read a folder's `.metadata`. Raises CheckpointRefused, OSError."""
     if path.stat().st_size > MOST_BYTES:
-        raise Refused(f"{path.parent.name}/.metadata is larger than 1 GiB: it is damaged.")
+        raise CheckpointRefused(f"{path.parent.name}/.metadata is larger than 1 GiB: it is damaged.")
     data = path.read_bytes()
     try:
         metadata = _PlainUnpickler(io.BytesIO(data)).load()
         metadata.state_dict_metadata.items(), metadata.storage_data.items(), metadata.planner_data
         return metadata
-    except (Refused, MemoryError, RecursionError):
+    except (CheckpointRefused, MemoryError, RecursionError):
         raise
     except Exception as error:  # a damaged pickle raises any
-        raise Refused(
+        raise CheckpointRefused(
             f"{path.parent.name}/.metadata is damaged, or of an unknown version of torch: {error}."
         ) from error

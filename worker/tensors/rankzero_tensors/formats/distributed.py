@@ -16,7 +16,7 @@ from ..memory import open_file
 from ..model_part import USUAL_NAMES, Keys, is_other, model_part
 from ..names import listed, plain_names, renaming_notes
 from ..pieces import SAMPLE_BYTES, BytesPiece, PiecedSource, PiecedTensor
-from ..sources import Refused, Source, TensorFacts
+from ..sources import CheckpointRefused, TensorFacts, TensorSource
 from .dcp_metadata import read_metadata
 from .saved_tensors import find_bytes
 
@@ -28,11 +28,11 @@ def recognize(path: Path) -> bool:
     return path.is_dir() and bool(_folders(path))
 
 
-def open(path: Path) -> Source:
-    """Open the folder. Raises Refused, OSError."""
+def open(path: Path) -> TensorSource:
+    """Open the folder. Raises CheckpointRefused, OSError."""
     folders = _folders(path)
     if len(folders) > 1:
-        raise Refused(
+        raise CheckpointRefused(
             f"{path.name} contains several checkpoints ({listed(folder.name for folder in folders)}): name one."
         )
     [folder] = folders
@@ -110,16 +110,18 @@ class SavedPiece:
         return self._loaded().contiguous()
 
     def _loaded(self) -> torch.Tensor:
-        """Raises Refused if it is not the piece that the metadata describes, OSError."""
+        """Raises CheckpointRefused if it is not the piece that the metadata describes, OSError."""
         with self.path.open("rb") as file:
             file.seek(self.begin)
             data = io.BytesIO(file.read(self.length))
         try:
             tensor = torch.load(data, weights_only=True, map_location="cpu")
         except Exception as error:  # torch raises many kinds
-            raise Refused(f"A part of {self.path.name} is damaged, or is not saved by torch.save.") from error
+            raise CheckpointRefused(f"A part of {self.path.name} is damaged, or is not saved by torch.save.") from error
         if not isinstance(tensor, torch.Tensor) or facts_of(tensor.shape, tensor.dtype) != self.facts:
-            raise Refused(f"A part of {self.path.name} is not the tensor that .metadata describes: another save's?")
+            raise CheckpointRefused(
+                f"A part of {self.path.name} is not the tensor that .metadata describes: another save's?"
+            )
         return tensor.detach()
 
 
@@ -139,7 +141,7 @@ Places = Mapping[tuple[str, tuple[int, ...]], SavedPlace]
 
 
 def _places(folder: Path, storage: Mapping[Any, Any]) -> Places:
-    """Name and offsets of each piece -> its part of a file. Raises Refused if a file is missing."""
+    """Name and offsets of each piece -> its part of a file. Raises CheckpointRefused if a file is missing."""
     places = {
         (index.fqn, tuple(index.offset or ())): SavedPlace(
             folder / info.relative_path,
@@ -151,7 +153,9 @@ def _places(folder: Path, storage: Mapping[Any, Any]) -> Places:
     }
     names = {place.path.name for place in places.values() if not _is_inside(place.path, folder)}
     if names:
-        raise Refused(f"{listed(sorted(names))} of {folder.name} are missing: a rank's files were not saved here.")
+        raise CheckpointRefused(
+            f"{listed(sorted(names))} of {folder.name} are missing: a rank's files were not saved here."
+        )
     return places
 
 
@@ -168,8 +172,8 @@ def _pieces(name: str, key: str, chunks: Any, dtype: torch.dtype, places: Places
     for chunk in chunks:
         place = places.get((key, tuple(chunk.offsets)))
         if place is None and math.prod(chunk.sizes):
-            raise Refused(f"A piece of {name} is in no file: a rank did not save it.")
+            raise CheckpointRefused(f"A piece of {name} is in no file: a rank did not save it.")
         if place is not None and place.transforms:
-            raise Refused(f"{name} is compressed ({listed(place.transforms)}): save without extensions.")
+            raise CheckpointRefused(f"{name} is compressed ({listed(place.transforms)}): save without extensions.")
         if place is not None:
             yield SavedPiece(place.path, place.begin, place.length, tuple(chunk.offsets), facts_of(chunk.sizes, dtype))

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from ..names import listed
-from ..sources import Refused
+from ..sources import CheckpointRefused
 
 
 @dataclass(frozen=True)
@@ -21,13 +21,15 @@ class Index:
     """The tensors that the shards must have."""
 
     def require_all(self, names: Iterable[str]) -> None:
-        """Raises Refused if a tensor of the index is not among those of the files."""
+        """Raises CheckpointRefused if a tensor of the index is not among those of the files."""
         if missing := self.names.difference(names):
-            raise Refused(f"{self.path.name} lists tensors that are in none of its files: {listed(sorted(missing))}.")
+            raise CheckpointRefused(
+                f"{self.path.name} lists tensors that are in none of its files: {listed(sorted(missing))}."
+            )
 
 
 def indexed_files(folder: Path, suffix: str) -> Index | None:
-    """The folder's index of shards with this suffix. Raises Refused if it is damaged or a shard is missing, OSError."""
+    """The folder's index of shards with this suffix. Raises CheckpointRefused if it or a shard is damaged, OSError."""
     paths = sorted(folder.glob(f"*{suffix}.index.json"))
     if not paths:
         return None
@@ -35,8 +37,8 @@ def indexed_files(folder: Path, suffix: str) -> Index | None:
         places = json.loads(paths[0].read_bytes())["weight_map"]
         names = list(dict.fromkeys(map(str, places.values())))
     except (ValueError, KeyError, TypeError, AttributeError) as error:
-        raise Refused(f"{paths[0].name} is not an index of shards: it has no weight_map.") from error
+        raise CheckpointRefused(f"{paths[0].name} is not an index of shards: it has no weight_map.") from error
     missing = [name for name in names if Path(name).name != name or not (folder / name).is_file()]
     if missing:
-        raise Refused(f"{paths[0].name} names files that are not there: {listed(missing)}.")
+        raise CheckpointRefused(f"{paths[0].name} names files that are not there: {listed(missing)}.")
     return Index(paths[0], tuple(folder / name for name in names), frozenset(places))

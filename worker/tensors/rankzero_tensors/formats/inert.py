@@ -13,7 +13,7 @@ from typing import Any
 
 import torch
 
-from ..sources import Refused
+from ..sources import CheckpointRefused
 from .torch_files import load as load_plain
 
 KNOWN: Mapping[str, type] = {"deepspeed.runtime.zero.config.ZeroStageEnum": int}
@@ -35,9 +35,9 @@ class StandIn:
 
 
 def load(path: Path) -> Any:
-    """Load a file; its tensors stay in it, mapped into memory. Raises Refused, OSError."""
+    """Load a file; its tensors stay in it, mapped into memory. Raises CheckpointRefused, OSError."""
     if not hasattr(torch.serialization, "get_unsafe_globals_in_checkpoint"):
-        raise Refused(
+        raise CheckpointRefused(
             f"{path.name} holds objects of its framework, which torch {torch.__version__} cannot leave out: upgrade "
             "the Python that trains to torch 2.6 or newer."
         )

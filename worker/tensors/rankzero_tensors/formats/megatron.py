@@ -15,7 +15,7 @@ from types import ModuleType
 
 import torch
 
-from ..sources import Refused, Source
+from ..sources import CheckpointRefused, TensorSource
 from . import safetensors_files
 
 BRIDGE = "megatron.bridge"
@@ -35,18 +35,18 @@ def recognize(path: Path) -> bool:
     return path.is_dir() and _iteration(path) is not None
 
 
-def open(path: Path) -> Source:
-    """Export it by the bridge that the run's Python has, and open the result. Raises Refused, OSError."""
+def open(path: Path) -> TensorSource:
+    """Export it by the bridge that the run's Python has, and open the result. Raises CheckpointRefused, OSError."""
     folder = _iteration(path) or path
     bridge = _bridge()
     if bridge is None:
-        raise Refused(
+        raise CheckpointRefused(
             f"{folder.name} is a checkpoint of Megatron, which only Megatron-Bridge converts, and the Python that "
             f"trains has none: install it there, or convert it by {BY_HAND}"
         )
     config = next((place for place in (folder, folder.parent, path.parent) if (place / "config.json").is_file()), None)
     if config is None:
-        raise Refused(
+        raise CheckpointRefused(
             f"{folder.name} is a checkpoint of Megatron, and Megatron-Bridge needs the config.json of the Hugging Face "
             f"model, which is neither in it nor beside it: save it there, or convert it by {BY_HAND}"
         )
@@ -71,7 +71,7 @@ def _bridge() -> ModuleType | None:
     return None
 
 
-def _exported(bridge: ModuleType, folder: Path, config: Path) -> Source:
+def _exported(bridge: ModuleType, folder: Path, config: Path) -> TensorSource:
     """Export into a temporary folder, which lasts as long as what is read from it."""
     target = Path(tempfile.mkdtemp(prefix="megatron-"))
     try:
@@ -81,17 +81,19 @@ def _exported(bridge: ModuleType, folder: Path, config: Path) -> Source:
         return _Exported(safetensors_files.open(target), folder, target)
     except BaseException as error:
         shutil.rmtree(target, ignore_errors=True)
-        if isinstance(error, Refused | OSError) or not isinstance(error, Exception):
+        if isinstance(error, CheckpointRefused | OSError) or not isinstance(error, Exception):
             raise
-        raise Refused(f"Megatron-Bridge does not convert {folder.name}: {error}. Try it by hand: {BY_HAND}") from error
+        raise CheckpointRefused(
+            f"Megatron-Bridge does not convert {folder.name}: {error}. Try it by hand: {BY_HAND}"
+        ) from error
 
 
-class _Exported(Source):
+class _Exported(TensorSource):
     """What the bridge wrote, as the checkpoint that it read."""
 
     format = "Megatron by Megatron-Bridge"
 
-    def __init__(self, exported: Source, folder: Path, target: Path) -> None:
+    def __init__(self, exported: TensorSource, folder: Path, target: Path) -> None:
         self.files = sorted(file for file in folder.rglob("*") if file.is_file())
         self.tensors, self.tied = exported.tensors, exported.tied
         self.notes = [f"Megatron-Bridge gave the tensors of {folder.name} their names and shapes.", *exported.notes]

@@ -18,7 +18,7 @@ import torch
 from ..mapped import Assembly, MappedSource, Sample, first_of, whole
 from ..model_part import Keys, is_other, model_part
 from ..names import listed, plain_names, renaming_notes
-from ..sources import Refused, Source
+from ..sources import CheckpointRefused, TensorSource
 from . import inert
 
 try:
@@ -45,11 +45,13 @@ def recognize(path: Path) -> bool:
     return any(len(files) > 1 for files in sets.values()) or (len(sets) == 1 and not _has_whole_model(path))
 
 
-def open(path: Path) -> Source:
-    """Put together what the ranks' files hold. Raises Refused, OSError."""
+def open(path: Path) -> TensorSource:
+    """Put together what the ranks' files hold. Raises CheckpointRefused, OSError."""
     files = _files(path) if path.is_dir() else {0: path}
     if not path.is_dir() and "world_size_1_" not in path.name:
-        raise Refused(f"{path.name} is one rank's part of a checkpoint: merge the folder with all ranks' files.")
+        raise CheckpointRefused(
+            f"{path.name} is one rank's part of a checkpoint: merge the folder with all ranks' files."
+        )
     ranks = {rank: dict(_tensors(inert.load(file))) for rank, file in files.items()}
     part = model_part(dict.fromkeys(keys for values in ranks.values() for keys in values))
     names = plain_names(part.names.values())
@@ -80,12 +82,12 @@ def _has_whole_model(folder: Path) -> bool:
 
 
 def _files(folder: Path) -> dict[int, Path]:
-    """Return the one model's files by rank. Raises Refused."""
+    """Return the one model's files by rank. Raises CheckpointRefused."""
     sets = _sets(folder)
     if len(sets) > 1:
         sets = {stem: files for stem, files in sets.items() if len(files) > 1}
     if len(sets) > 1:
-        raise Refused(
+        raise CheckpointRefused(
             f"{folder.name} has ranks' files of several models ({listed(sets)}): save each into its own folder."
         )
     (files,) = sets.values()
@@ -97,7 +99,7 @@ def _files(folder: Path) -> dict[int, Path]:
 def _require_all(files: Mapping[int, Path], world_size: int) -> None:
     if missing := sorted(set(range(world_size)) - files.keys()):
         name = re.sub(r"\d+(?=\.\w+$)", str(missing[0]), files[min(files)].name)
-        raise Refused(
+        raise CheckpointRefused(
             f"{name} is missing: each of the {world_size} ranks' files has a part of the model. Merge a checkpoint to "
             "which all of them belong."
         )
@@ -116,10 +118,10 @@ def _tensors(value: Any, keys: Keys = ()) -> Iterator[tuple[Keys, Any]]:
 
 
 def _assembly(name: str, values: Mapping[int, Any], files: Mapping[int, Path]) -> Assembly:
-    """Return how a tensor is put together from the ranks' values. Raises Refused."""
+    """Return how a tensor is put together from the ranks' values. Raises CheckpointRefused."""
     for value in values.values():
         if isinstance(value, inert.StandIn):
-            raise Refused(f"The ranks' files have parts of {name} as {type(value).__name__}. {REMEDY}")
+            raise CheckpointRefused(f"The ranks' files have parts of {name} as {type(value).__name__}. {REMEDY}")
     divided = {rank: value for rank, value in values.items() if isinstance(value, DTensor)}
     if not divided:
         return _alike(name, values, files)
@@ -128,7 +130,7 @@ def _assembly(name: str, values: Mapping[int, Any], files: Mapping[int, Path]) -
     example = next(iter(divided.values()))
     shape, dtype = tuple(example.shape), example.dtype
     if sum(local.numel() for _, local in parts.values()) != prod(shape):
-        raise Refused(
+        raise CheckpointRefused(
             f"The ranks' parts of {name} do not make up its shape {list(shape)}: they are of different saves."
         )
 
@@ -146,10 +148,10 @@ def _assembly(name: str, values: Mapping[int, Any], files: Mapping[int, Path]) -
 
 
 def _alike(name: str, values: Mapping[int, torch.Tensor], files: Mapping[int, Path]) -> Assembly:
-    """Return the tensor that all ranks saved as a whole, as with DistributedDataParallel. Raises Refused for others."""
+    """Return the tensor that all ranks saved as a whole, as with DDP. Raises CheckpointRefused for others."""
     first = values[min(values)]
     if values.keys() != files.keys() or not all(_is_equal(first, value) for value in values.values()):
-        raise Refused(
+        raise CheckpointRefused(
             f"The ranks' files have different values of {name}, and nothing says how they belong together. {REMEDY}"
         )
     return whole(first)
@@ -163,13 +165,13 @@ def _is_equal(one: torch.Tensor, other: torch.Tensor) -> bool:
 
 
 def _places(name: str, divided: Mapping[int, DTensor]) -> Iterator[tuple[Place, torch.Tensor]]:
-    """Yield where each rank's part is in the whole, and the part. Raises Refused."""
+    """Yield where each rank's part is in the whole, and the part. Raises CheckpointRefused."""
     for rank, value in divided.items():
         place = _place(name, rank, value)
         with torch.no_grad():
             local = value.to_local()
         if tuple(local.shape) != tuple(one.stop - one.start for one in place):
-            raise Refused(f"Rank {rank}'s part of {name} has another shape than its placement says. {REMEDY}")
+            raise CheckpointRefused(f"Rank {rank}'s part of {name} has another shape than its placement says. {REMEDY}")
         yield place, local
 
 
@@ -185,7 +187,7 @@ def _place(name: str, rank: int, value: DTensor) -> Place:
                 min(one.start + step * share, one.stop), min(one.start + (step + 1) * share, one.stop)
             )
         elif not isinstance(placement, Replicate):
-            raise Refused(f"{name} is divided in a way that is not read here ({placement}). {REMEDY}")
+            raise CheckpointRefused(f"{name} is divided in a way that is not read here ({placement}). {REMEDY}")
     return tuple(place)
 
 

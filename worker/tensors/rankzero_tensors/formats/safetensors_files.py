@@ -12,7 +12,7 @@ from typing import Any
 from ..dtypes import NAMES, facts_of, torch_dtype
 from ..names import listed, plain_names, renaming_notes
 from ..pieces import BytesPiece, PiecedSource, PiecedTensor
-from ..sources import Refused, Source
+from ..sources import CheckpointRefused, TensorSource
 from .indexes import indexed_files
 
 SUFFIX = ".safetensors"
@@ -31,15 +31,15 @@ def recognize(path: Path) -> bool:
         return file.read(9)[8:] == b"{"
 
 
-def open(path: Path) -> Source:
-    """Open the file or the folder's files. Raises Refused, OSError."""
+def open(path: Path) -> TensorSource:
+    """Open the file or the folder's files. Raises CheckpointRefused, OSError."""
     index = indexed_files(path, SUFFIX) if path.is_dir() else None
     files = [path] if path.is_file() else _files(path)
     entries = [entry for file in files for entry in read_header(file)]
     if index:
         index.require_all(entry.name for entry in entries)
     plain = plain_names(dict.fromkeys(entry.name for entry in entries))
-    pieces: dict[str, list[Entry]] = {}
+    pieces: dict[str, list[HeaderEntry]] = {}
     for entry in entries:
         pieces.setdefault(plain[entry.name], []).append(entry)
     pieced = {name: _pieced(name, found) for name, found in pieces.items()}
@@ -50,7 +50,7 @@ def open(path: Path) -> Source:
 
 
 @dataclass(frozen=True)
-class Entry:
+class HeaderEntry:
     """What a header says of one tensor, or of a part of one."""
 
     name: str
@@ -58,12 +58,14 @@ class Entry:
     piece: BytesPiece
 
 
-def read_header(path: Path) -> list[Entry]:
-    """Read a file's header. Raises Refused if it is damaged, OSError."""
+def read_header(path: Path) -> list[HeaderEntry]:
+    """Read a file's header. Raises CheckpointRefused if it is damaged, OSError."""
     try:
         return list(_entries(path))
     except (ValueError, KeyError, TypeError, AttributeError) as error:
-        raise Refused(f"{path.name} has no valid header of safetensors: it is damaged, or was cut.") from error
+        raise CheckpointRefused(
+            f"{path.name} has no valid header of safetensors: it is damaged, or was cut."
+        ) from error
 
 
 def read_metadata(path: Path) -> tuple[dict[str, Any], int]:
@@ -76,25 +78,27 @@ def read_metadata(path: Path) -> tuple[dict[str, Any], int]:
     return header, 8 + length
 
 
-def _entries(path: Path) -> Iterator[Entry]:
+def _entries(path: Path) -> Iterator[HeaderEntry]:
     header, begin = read_metadata(path)
     size = path.stat().st_size - begin
     shards = json.loads(header.pop("__metadata__", {}).get(PLACES_OF_SHARDS, "{}"))
     for name, about in sorted(header.items(), key=lambda item: item[1]["data_offsets"][0]):
         if about["dtype"] not in NAMES:
-            raise Refused(f"{name} is of type {about['dtype']}, which is not read here: it has no type in torch.")
+            raise CheckpointRefused(
+                f"{name} is of type {about['dtype']}, which is not read here: it has no type in torch."
+            )
         dtype, shape, (first, end) = NAMES[about["dtype"]], tuple(about["shape"]), about["data_offsets"]
         if not 0 <= first <= end <= size or end - first != facts_of(shape, torch_dtype(dtype)).nbytes:
-            raise Refused(f"{path.name} is cut or damaged: the bytes of {name} are not all in it.")
+            raise CheckpointRefused(f"{path.name} is cut or damaged: the bytes of {name} are not all in it.")
         offsets = shards[name]["saved_offsets"] if name in shards else [0] * len(shape)
-        yield Entry(name, dtype, BytesPiece(path, begin + first, tuple(offsets), shape))
+        yield HeaderEntry(name, dtype, BytesPiece(path, begin + first, tuple(offsets), shape))
 
 
-def _pieced(name: str, entries: Sequence[Entry]) -> PiecedTensor:
-    """Raises Refused if two files have the same tensor, or not all of it."""
+def _pieced(name: str, entries: Sequence[HeaderEntry]) -> PiecedTensor:
+    """Raises CheckpointRefused if two files have the same tensor, or not all of it."""
     pieces = [entry.piece for entry in entries]
     if len({piece.offsets for piece in pieces}) < len(pieces):
-        raise Refused(
+        raise CheckpointRefused(
             f"{name} is in several files ({listed(piece.path.name for piece in pieces)}): remove one of them."
         )
     ends = [[begin + size for begin, size in zip(piece.offsets, piece.sizes, strict=True)] for piece in pieces]
@@ -112,7 +116,7 @@ _OF_RANK = re.compile(r"shard-(?P<rank>\d+)-.*\.safetensors")
 
 
 def _files(folder: Path) -> list[Path]:
-    """The weights' files: as the index says, of a usual name, all shards, or the only one. Raises Refused."""
+    """The weights' files: as the index says, of a usual name, all shards, or the only one. Raises CheckpointRefused."""
     if index := indexed_files(folder, SUFFIX):
         return list(index.files)
     names = sorted(path.name for path in folder.glob(f"*{SUFFIX}") if path.is_file())
@@ -124,5 +128,5 @@ def _files(folder: Path) -> list[Path]:
     there = len(shards or set(of_ranks.values()))
     expected = max((shards or of_ranks).values(), default=0)
     if there != expected:
-        raise Refused(f"{there} of {expected} shards are there: the others are missing.")
+        raise CheckpointRefused(f"{there} of {expected} shards are there: the others are missing.")
     return [folder / name for name in of_ranks or shards or (names if len(names) == 1 else ())]

@@ -103,6 +103,7 @@ class _Describer(pickle.Unpickler):
     """Describes a plain tensor and refuses all else; nothing of torch is called."""
 
     def find_class(self, module: str, name: str) -> Any:
+        """Return the stand-in of a class of torch.save's files. Raises an exception for any other."""
         if module == "torch._utils" and name in ("_rebuild_tensor_v2", "_rebuild_tensor_v3"):
             return _describe
         if (module, name) == ("collections", "OrderedDict"):

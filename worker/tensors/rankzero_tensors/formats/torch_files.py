@@ -18,7 +18,7 @@ import torch
 from ..dtypes import facts_of
 from ..model_part import Keys, is_other, model_part
 from ..names import listed, plain_names, renaming_notes
-from ..sources import Refused, Source
+from ..sources import CheckpointRefused, TensorSource
 from .indexes import indexed_files
 
 SUFFIXES = (".pt", ".pth", ".bin", ".ckpt", ".tar")
@@ -40,8 +40,8 @@ def recognize(path: Path) -> bool:
     return head.startswith(b"PK\x03\x04") or LEGACY_MAGIC in head
 
 
-def open(path: Path) -> Source:
-    """Open the file, or those of the folder. Raises Refused, OSError."""
+def open(path: Path) -> TensorSource:
+    """Open the file, or those of the folder. Raises CheckpointRefused, OSError."""
     if not path.is_dir():
         return TorchSource([path])
     if index := indexed_files(path, ".bin"):
@@ -60,7 +60,7 @@ def _only_file(folder: Path) -> Path | None:
     return usual[0] if usual else models[0] if len(models) == 1 else None
 
 
-class TorchSource(Source):
+class TorchSource(TensorSource):
     """The model's tensors in files of torch.save."""
 
     format = "torch"
@@ -72,7 +72,7 @@ class TorchSource(Source):
         for path in files:
             found, notes = _model_tensors(path)
             if twice := tensors.keys() & found.keys():
-                raise Refused(f"{listed(sorted(twice))} are in several files: remove one of them.")
+                raise CheckpointRefused(f"{listed(sorted(twice))} are in several files: remove one of them.")
             tensors |= found
             self.notes += notes
         self.saved_names = list(tensors)
@@ -114,15 +114,17 @@ def tied_names(tensors: Mapping[str, torch.Tensor]) -> dict[str, str]:
 
 
 def _model_tensors(path: Path) -> tuple[dict[str, torch.Tensor], list[str]]:
-    """The model's tensors by name, and sentences about the rest. Raises Refused, OSError."""
+    """The model's tensors by name, and sentences about the rest. Raises CheckpointRefused, OSError."""
     checkpoint = load(path)
     if not isinstance(checkpoint, dict):
-        raise Refused(f"{path.name} contains no dictionary. {SAVE_INSTEAD}")
+        raise CheckpointRefused(f"{path.name} contains no dictionary. {SAVE_INSTEAD}")
     found = dict(_tensors_in(checkpoint))
     part = model_part(found)
     tensors = {name: _plain(name, found[keys]) for keys, name in part.names.items()}
     if sum(tensor.nbytes for tensor in tensors.values()) > MOST_GROWTH * path.stat().st_size + 1024 * 1024:
-        raise Refused(f"{path.name}: its tensors share so much storage that they would take twice the file's size.")
+        raise CheckpointRefused(
+            f"{path.name}: its tensors share so much storage that they would take twice the file's size."
+        )
     return tensors, part.notes
 
 
@@ -141,20 +143,24 @@ def _tensors_in(checkpoint: dict[Any, Any]) -> Iterator[tuple[Keys, torch.Tensor
 
 
 def _plain(name: str, tensor: torch.Tensor) -> torch.Tensor:
-    """Raises Refused for what has no place in safetensors."""
+    """Raises CheckpointRefused for what has no place in safetensors."""
     if type(tensor) not in (torch.Tensor, torch.nn.Parameter):
-        raise Refused(f"{name} is one rank's part of a tensor ({type(tensor).__name__}): merge the files of all ranks.")
+        raise CheckpointRefused(
+            f"{name} is one rank's part of a tensor ({type(tensor).__name__}): merge the files of all ranks."
+        )
     if tensor.layout != torch.strided or tensor.is_quantized or tensor.device.type != "cpu":
         kind = tensor.layout if tensor.layout != torch.strided else tensor.dtype
-        raise Refused(f"{name} is not a plain tensor but {kind}: save it dense (tensor.to_dense(), .dequantize()).")
+        raise CheckpointRefused(
+            f"{name} is not a plain tensor but {kind}: save it dense (tensor.to_dense(), .dequantize())."
+        )
     return tensor.detach()
 
 
 def load(path: Path) -> Any:
-    """Load a file with the weights-only loader; its tensors are mapped from the file. Raises Refused, OSError."""
+    """Load a file with the weights-only loader; its tensors are mapped from it. Raises CheckpointRefused, OSError."""
     is_zip = zipfile.is_zipfile(path)
     if not is_zip and path.stat().st_size > MOST_LEGACY_BYTES:
-        raise Refused(
+        raise CheckpointRefused(
             f"{path.name} has torch's format before 1.6, which is read into memory whole, and is larger than 1 GiB: "
             "torch.load it and torch.save it again."
         )
@@ -164,25 +170,27 @@ def load(path: Path) -> Any:
         with suppress(AttributeError):  # before torch 2.5
             torch.serialization.set_default_mmap_options(mmap.MAP_SHARED)  # does not count as memory
         return torch.load(path, weights_only=True, mmap=is_zip, map_location="cpu")
-    except (Refused, MemoryError, RecursionError):
+    except (CheckpointRefused, MemoryError, RecursionError):
         raise
     except Exception as error:  # torch raises many kinds
         if isinstance(error, OSError) and error.errno != errno.EINVAL:  # this one: a place before the file's beginning
             raise
-        raise Refused(
+        raise CheckpointRefused(
             f"{path.name} is damaged, or holds more than tensors and plain values{_others(path)}, which torch's "
             f"weights-only loader does not read. {SAVE_INSTEAD}"
         ) from error
 
 
 def _require_little_endian(path: Path) -> None:
-    """Raises Refused for other files, whose bytes torch would swap in the file itself; BadZipFile."""
+    """Raises CheckpointRefused for other files, whose bytes torch would swap in the file itself; BadZipFile."""
     with zipfile.ZipFile(path) as archive:
         for member in archive.infolist():
             if member.filename.endswith("/byteorder"):
                 del member.CRC  # torch may have omitted it
                 if archive.read(member) == b"big":
-                    raise Refused(f"{path.name} was written on a big-endian machine: save it on this kind of machine.")
+                    raise CheckpointRefused(
+                        f"{path.name} was written on a big-endian machine: save it on this kind of machine."
+                    )
 
 
 def _others(path: Path) -> str:

@@ -16,8 +16,8 @@ import torch
 
 from ..mapped import Assembly, MappedSource, flat, whole
 from ..names import plain_names, renaming_notes
-from ..sources import Refused, Source
-from .zero_files import CONVERT, Save, folders_of_saves, load_save
+from ..sources import CheckpointRefused, TensorSource
+from .zero_files import CONVERT, ZeroSave, folders_of_saves, load_save
 
 Parts = Mapping[str, Sequence[torch.Tensor]]
 MIXED = f"the files are of different saves, or the optimizer's values lie elsewhere (NVMe). {CONVERT}"
@@ -28,11 +28,11 @@ def recognize(path: Path) -> bool:
     return bool(folders_of_saves(path))
 
 
-def open(path: Path) -> Source:
-    """Open the save, or the one that `latest` names. Raises Refused, OSError."""
+def open(path: Path) -> TensorSource:
+    """Open the save, or the one that `latest` names. Raises CheckpointRefused, OSError."""
     save = load_save(_chosen(path))
     if save.model.get("ds_autoep_layers") or save.model.get("autoep_layers"):
-        raise Refused(f"{save.name} is a save of DeepSpeed with experts divided over ranks. {CONVERT}")
+        raise CheckpointRefused(f"{save.name} is a save of DeepSpeed with experts divided over ranks. {CONVERT}")
     trained, others, aliases = _trained(save), _others(save), _aliases(save)
     assemblies = trained | others
     assemblies |= {alias: assemblies[kept] for alias, kept in aliases.items() if kept in assemblies}
@@ -55,16 +55,18 @@ def _chosen(path: Path) -> Path:
         if save in (path, path / latest) or len(saves) == 1:
             return save
     names = ", ".join(save.name for save in saves)
-    raise Refused(f"{path.name} has several saves of DeepSpeed ({names}), and its file `latest` names none of them.")
+    raise CheckpointRefused(
+        f"{path.name} has several saves of DeepSpeed ({names}), and its file `latest` names none of them."
+    )
 
 
-def _places(save: Save) -> Callable[[str], int]:
+def _places(save: ZeroSave) -> Callable[[str], int]:
     """Return the key that sorts names as the model has them."""
     places = {name: place for place, name in enumerate(save.model["module"])}
     return lambda name: places.get(name, len(places))
 
 
-def _notes(save: Save, count: int) -> list[str]:
+def _notes(save: ZeroSave, count: int) -> list[str]:
     dtypes = {str(value.dtype).removeprefix("torch.") for value in save.model["module"].values() if _is_tensor(value)}
     low = " and ".join(sorted(dtypes & {"bfloat16", "float16"}))
     if save.stage:
@@ -77,26 +79,26 @@ def _notes(save: Save, count: int) -> list[str]:
 # -- trained parameters ------------------------------------------------------------------------
 
 
-def _trained(save: Save) -> dict[str, Assembly]:
+def _trained(save: ZeroSave) -> dict[str, Assembly]:
     """The parameters that the optimizer has, from its partitions."""
     shapes = _all_shapes(save) if save.stage else {}
     parts = _parts(save) if save.stage else {}
     for name, shape in shapes.items():
         if not _is_covered(save, parts.get(name, ()), prod(shape)):
-            raise Refused(f"The partitions in {save.name} do not hold all of {name}: {MIXED}")
+            raise CheckpointRefused(f"The partitions in {save.name} do not hold all of {name}: {MIXED}")
     return {name: flat(parts[name] or [torch.empty(0)], shape) for name, shape in shapes.items()}
 
 
-def _is_covered(save: Save, parts: Sequence[torch.Tensor], count: int) -> bool:
+def _is_covered(save: ZeroSave, parts: Sequence[torch.Tensor], count: int) -> bool:
     held = sum(part.numel() for part in parts)
     return held - count in range(len(save.partitions)) if save.stage == 3 else held == count
 
 
-def _all_shapes(save: Save) -> dict[str, tuple[int, ...]]:
+def _all_shapes(save: ZeroSave) -> dict[str, tuple[int, ...]]:
     return {name: shape for group in save.shapes for name, shape in group.items()}
 
 
-def _parts(save: Save) -> Parts:
+def _parts(save: ZeroSave) -> Parts:
     """Each parameter's flat parts, in their order."""
     if save.stage == 3:
         return _shares(save)
@@ -105,7 +107,7 @@ def _parts(save: Save) -> Parts:
     return _consecutive(save)
 
 
-def _mapped_slices(save: Save) -> Parts:
+def _mapped_slices(save: ZeroSave) -> Parts:
     """Stages 1 and 2: each rank's file says where its part of each parameter is in its partition."""
     parts: dict[str, list[torch.Tensor]] = {name: [] for name in _all_shapes(save)}
     for groups, partition in zip(save.groups(), save.partitions, strict=True):
@@ -115,7 +117,7 @@ def _mapped_slices(save: Save) -> Parts:
     return parts
 
 
-def _consecutive(save: Save) -> Parts:
+def _consecutive(save: ZeroSave) -> Parts:
     """Stages 1 and 2 of older versions: a group's parameters one after the other, cut among the ranks, then padding."""
     parts = {}
     for shapes, partitions in zip(save.shapes, zip(*save.groups(), strict=True), strict=True):
@@ -126,7 +128,7 @@ def _consecutive(save: Save) -> Parts:
     return parts
 
 
-def _shares(save: Save) -> Parts:
+def _shares(save: ZeroSave) -> Parts:
     """Stage 3: each parameter is cut evenly among the ranks, and padded; a rank's shares follow each other."""
     shapes, ranks = _all_shapes(save), save.groups()
     shares = [ceil(prod(shape) / len(ranks)) for shape in shapes.values()]
@@ -138,11 +140,13 @@ def _shares(save: Save) -> Parts:
     }
 
 
-def _require_used_up(save: Save, flats: Sequence[torch.Tensor], count: int, padding: int = 1) -> None:
-    """Raises Refused where the flat tensors hold more or fewer values than the parameters have."""
+def _require_used_up(save: ZeroSave, flats: Sequence[torch.Tensor], count: int, padding: int = 1) -> None:
+    """Raises CheckpointRefused where the flat tensors hold more or fewer values than the parameters have."""
     held = sum(values.numel() for values in flats)
     if held - count not in range(padding):
-        raise Refused(f"The partitions in {save.name} hold {held:,} values, the parameters have {count:,}: {MIXED}")
+        raise CheckpointRefused(
+            f"The partitions in {save.name} hold {held:,} values, the parameters have {count:,}: {MIXED}"
+        )
 
 
 def _span(flats: Sequence[torch.Tensor], start: int, end: int) -> Iterator[torch.Tensor]:
@@ -157,19 +161,19 @@ def _span(flats: Sequence[torch.Tensor], start: int, end: int) -> Iterator[torch
 # -- all others --------------------------------------------------------------------------------
 
 
-def _aliases(save: Save) -> Mapping[str, str]:
+def _aliases(save: ZeroSave) -> Mapping[str, str]:
     """Further names of parameters, such as those of tied embeddings."""
     shared = save.model.get("shared_params") or {}
     return {alias: kept for alias, kept in shared.items() if save.stage == 3 or _is_alike(save, alias, kept)}
 
 
-def _is_alike(save: Save, alias: str, kept: str) -> bool:
+def _is_alike(save: ZeroSave, alias: str, kept: str) -> bool:
     """Whether both have one shape: DeepSpeed compares addresses, and empty tensors have the same."""
     module = save.model["module"]
     return alias in module and kept in module and module[alias].shape == module[kept].shape
 
 
-def _others(save: Save) -> dict[str, Assembly]:
+def _others(save: ZeroSave) -> dict[str, Assembly]:
     """Buffers and frozen parameters, and without partitions all parameters."""
     module = {name: value for name, value in save.model["module"].items() if _is_tensor(value)}
     if save.stage == 3:
@@ -179,7 +183,7 @@ def _others(save: Save) -> dict[str, Assembly]:
     return {name: whole(value) for name, value in module.items() if name not in elsewhere}
 
 
-def _frozen(save: Save) -> dict[str, Assembly]:
+def _frozen(save: ZeroSave) -> dict[str, Assembly]:
     """Stage 3: frozen parameters are cut among the ranks as the trained ones, in the model's files."""
     shapes: Mapping[str, Any] = save.model.get("frozen_param_shapes") or {}
     return {

@@ -10,7 +10,7 @@ from typing import Any
 
 import torch
 
-from ..sources import Refused
+from ..sources import CheckpointRefused
 from . import inert
 
 STATES = re.compile(
@@ -25,7 +25,7 @@ CONVERT = (
 
 
 @dataclass(frozen=True)
-class Save:
+class ZeroSave:
     """The loaded files of one save."""
 
     name: str
@@ -42,7 +42,7 @@ class Save:
 
     @property
     def model(self) -> Mapping[str, Any]:
-        """What rank 0's model file holds."""
+        """The content of rank 0's model file."""
         return self.models[0]
 
     @property
@@ -51,10 +51,10 @@ class Save:
         return [{name: tuple(shape) for name, shape in group.items()} for group in self.model.get("param_shapes") or ()]
 
     def groups(self) -> list[list[torch.Tensor]]:
-        """Return each rank's flat fp32 values, a tensor for each group. Raises Refused."""
+        """Return each rank's flat fp32 values, a tensor for each group. Raises CheckpointRefused."""
         key = "fp32_flat_groups" if self.stage == 3 else "single_partition_of_fp32_groups"
         if any(key not in partition for partition in self.partitions):
-            raise Refused(f"The optimizer's files of {self.name} hold no fp32 weights ({key}). {CONVERT}")
+            raise CheckpointRefused(f"The optimizer's files of {self.name} hold no fp32 weights ({key}). {CONVERT}")
         return [list(partition[key]) for partition in self.partitions]
 
 
@@ -65,19 +65,21 @@ def folders_of_saves(path: Path) -> list[Path]:
     return [folder for folder in (path, *sorted(path.iterdir())) if folder.is_dir() and _has_states(folder)]
 
 
-def load_save(folder: Path) -> Save:
-    """Load the files of a save. Raises Refused, OSError."""
+def load_save(folder: Path) -> ZeroSave:
+    """Load the files of a save. Raises CheckpointRefused, OSError."""
     models, optimizers = _by_rank(folder, "model"), _by_rank(folder, "optim")
     _require_one_model(folder)
     if 0 not in models:
-        raise Refused(f"{folder.name} has no model file of rank 0 (mp_rank_00_model_states.pt): it is not whole.")
+        raise CheckpointRefused(
+            f"{folder.name} has no model file of rank 0 (mp_rank_00_model_states.pt): it is not whole."
+        )
     partitions = [_loaded(path, "optimizer_state_dict")["optimizer_state_dict"] for path in optimizers.values()]
     is_stage_3 = any("zero_pp_rank" in path.name for path in models.values())
     if is_stage_3 and not partitions:
-        raise Refused(f"{folder.name} has no *_optim_states.pt: with ZeRO 3, the weights are in these files.")
+        raise CheckpointRefused(f"{folder.name} has no *_optim_states.pt: with ZeRO 3, the weights are in these files.")
     for files in [optimizers, models][: 1 + is_stage_3] if partitions else []:
         _require_all(files, partitions[0])
-    return Save(
+    return ZeroSave(
         folder.name,
         [*models.values(), *optimizers.values()],
         [_loaded(path, "module") for path in models.values()],
@@ -96,32 +98,34 @@ def _by_rank(folder: Path, kind: str) -> dict[int, Path]:
 
 
 def _require_one_model(folder: Path) -> None:
-    """Raises Refused where the model itself is divided: only its framework knows how."""
+    """Raises CheckpointRefused where the model itself is divided: only its framework knows how."""
     names = [file.name for file in folder.iterdir()]
     if any(OTHER_STATES.fullmatch(name) for name in names):
-        raise Refused(
+        raise CheckpointRefused(
             f"{folder.name} is a save of DeepSpeed with a pipeline or experts in files of their own. {CONVERT}"
         )
     model_ranks = {match["model_rank"] for name in names if (match := STATES.fullmatch(name))}
     if len(model_ranks) > 1:
         count = len(model_ranks)
-        raise Refused(f"{folder.name} is a save of DeepSpeed whose model is divided over {count} ranks. {CONVERT}")
+        raise CheckpointRefused(
+            f"{folder.name} is a save of DeepSpeed whose model is divided over {count} ranks. {CONVERT}"
+        )
 
 
 def _require_all(files: Mapping[int, Path], partition: Mapping[str, Any]) -> None:
-    """Raises Refused where ranks' files are missing, or files of a larger save are left."""
+    """Raises CheckpointRefused where ranks' files are missing, or files of a larger save are left."""
     counts = partition.get("partition_count", 0)
     count = max(counts) if isinstance(counts, list | tuple) else int(counts)
     example = next(iter(files.values())).name
     if missing := sorted(set(range(count)) - files.keys()):
         name = re.sub(r"(?<=pp_rank_)\d+", str(missing[0]), example)
         more = f" and {len(missing) - 1} more are missing" if len(missing) > 1 else " is missing"
-        raise Refused(
+        raise CheckpointRefused(
             f"{name}{more}: the weights are divided over {count} ranks, and each rank's file is needed. Merge a "
             "checkpoint to which every rank's files belong."
         )
     if len(files) > count:
-        raise Refused(
+        raise CheckpointRefused(
             f"{len(files)} ranks' files like {example} lie in one folder, but the weights are divided over {count} "
             "ranks: some are left of another save. Save into an empty folder."
         )
@@ -130,5 +134,5 @@ def _require_all(files: Mapping[int, Path], partition: Mapping[str, Any]) -> Non
 def _loaded(path: Path, key: str) -> Mapping[str, Any]:
     values = inert.load(path)
     if not isinstance(values, dict) or not isinstance(values.get(key), dict):
-        raise Refused(f"{path.name} is not as DeepSpeed writes it: it has no {key}. {CONVERT}")
+        raise CheckpointRefused(f"{path.name} is not as DeepSpeed writes it: it has no {key}. {CONVERT}")
     return values
