@@ -21,6 +21,7 @@ from tests.worker.node_under_test import RUN
 from tests.worker.virtual_node import VirtualNode
 from worker.checkpoint_tasks.program import PUSHING, TaskCommand, TaskFailed
 from worker.session.answers import DesiredState
+from worker.session.failures import TooLarge
 
 WEIGHTS = b"weights of a training"
 TOKEN = "hf_a-token-of-somebody"
@@ -174,6 +175,22 @@ def test_a_refusal_is_reported_as_the_program_words_it(node: VirtualNode) -> Non
     FakeProgram(node, refuse)
     ask(node, asked(node))
     assert end_of(node).message == "The checkpoint holds no tensors: name one that does." and is_tidy(node)
+
+
+def test_a_result_that_is_refused_ends_the_task_with_the_reason(
+    node: VirtualNode, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    take = node.server.report_checkpoint_task
+
+    def refuse_results(task: DesiredCheckpointTask, report: CheckpointTaskReport) -> None:
+        if report.result is not None:
+            raise TooLarge("a body of 1,800,000 bytes was answered 413, and not by the server")
+        take(task, report)
+
+    monkeypatch.setattr(node.server, "report_checkpoint_task", refuse_results)
+    FakeProgram(node, lambda _: {"tensors": []})
+    ask(node, asked(node, kind=TaskKind.SHOW))
+    assert end_of(node).state == "failed" and "did not take the result" in (end_of(node).message or "")
 
 
 def test_a_failure_that_nobody_foresaw_ends_the_task_and_not_the_loop(node: VirtualNode) -> None:

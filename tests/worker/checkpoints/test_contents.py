@@ -56,6 +56,13 @@ RNG = {"python": random.Random(1).getstate(), "torch": torch.random.get_rng_stat
         (lambda: {"trainer": {"module": states()["model"], "opt": states()["optimizer"]}}, ["model", "optimizer"]),
         (lambda: training()["model"], ["model"]),
         (lambda: {"model": training()["model"], "args": Path("x")}, ["model"]),
+        (
+            lambda: {
+                "model": training()["model"],
+                "config": {"optimizer": "adamw", "scheduler": {"warmup": 3}, "random_seed": 1, "dataloader_workers": 8},
+            },
+            ["model"],
+        ),
         (lambda: states()["optimizer"], ["optimizer"]),
         (
             lambda: {
@@ -73,7 +80,7 @@ RNG = {"python": random.Random(1).getstate(), "torch": torch.random.get_rng_stat
         ),
     ],
     ids=["weights", "usual", "without optimizer", "by shape", "rng and sampler", "nested", "module", "module and args",
-         "optimizer", "lightning", "deepspeed"],
+         "model and settings", "optimizer", "lightning", "deepspeed"],
 )  # fmt: skip
 def test_kinds_in_a_file_of_torch(tmp_path: Path, value: Any, kinds: list[str], old: bool) -> None:
     torch.save(value(), tmp_path / "a.pt", _use_new_zipfile_serialization=not old)

@@ -46,6 +46,17 @@ def test_a_large_file_comes_in_parts(bucket: Bucket, tmp_path: Path) -> None:
     assert not bucket.uploads
 
 
+def test_shards_do_not_join_an_earlier_single_file_that_would_be_loaded_in_their_place(
+    bucket: Bucket, tmp_path: Path
+) -> None:
+    file = tmp_path / "x"
+    file.write_bytes(b"weights")
+    push(file, f"s3://{bucket.name}/m", SECRETS)
+    said = push(checkpoint(tmp_path), f"s3://{bucket.name}/m", SECRETS)
+    assert "has the model.safetensors of an earlier push" in said["refused"]
+    assert [*bucket.keys] == ["m/model.safetensors"]
+
+
 def test_a_second_push_sends_nothing(bucket: Bucket, tmp_path: Path) -> None:
     source = checkpoint(tmp_path)
     push(source, f"s3://{bucket.name}/m", SECRETS)

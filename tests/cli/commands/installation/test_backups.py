@@ -87,6 +87,8 @@ def test_what_cannot_be_backed_up_is_told_with_the_next_step(
     ):
         code, out, err = rankzero(*arguments)
         assert (code, out) == (1, "") and words in err and err.count("\n") == 1
+    code, out, err = rankzero("backup", str(tmp_path / "rankzero.sqlite"), "--data", str(data))
+    assert (code, out) == (2, "") and "ends in .db" in err
     monkeypatch.setenv("RANKZERO_DATABASE_URL", "postgresql+psycopg://me@nowhere/x")
     code, _, err = rankzero("backup", folder, "--data", str(data))
     assert code == 1 and "pg_dump" in err
