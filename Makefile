@@ -12,7 +12,7 @@ NODE_TEST = $(NODE) --test --test-reporter=dot 'tests/**/*.test.js'
 # Modules are compiled by whoever imports them first: here what every start imports, beside each other.
 IMPORT := printf '%s\n' 'torch.distributed.run, torch.utils.tensorboard' 'dashboard.app.server' 'cli.main, worker.agent.worker' \
 	| xargs -P 2 -I '{}' .venv/bin/python -c 'import {}' > /dev/null 2>&1 || :
-COMPILE := .venv/bin/python -m compileall -qq -j 0 -x '/tests/|/testing/_internal/' .venv/lib cli dashboard db domain worker || :
+COMPILE := .venv/bin/python -m compileall -qq -j 0 -x '/tests/|/testing/_internal/' .venv/lib cli dashboard db domain rankzero worker || :
 SBOM := sbom.json
 UP_OPTIONS := $(if $(DATA),--data $(DATA)) $(if $(PORT),--port $(PORT))
 
@@ -49,11 +49,11 @@ check: setup-test words  ## format, lint, words, types, import directions, dange
 # grep ends with 1 where it finds none: any other end is a failure.
 words:  ## find the phrases of tests/avoided_words.txt in documents and code
 	@grep -rnIiE --include='*.py' --include='*.js' --include='*.md' -f tests/avoided_words.txt \
-		README.md CONTRIBUTING.md CHANGELOG.md docs cli dashboard db domain worker; [ $$? = 1 ] \
+		README.md CONTRIBUTING.md CHANGELOG.md docs cli dashboard db domain rankzero worker; [ $$? = 1 ] \
 		|| { echo 'Write these in plain words: tests/avoided_words.txt lists phrases to avoid.' >&2; exit 1; }
 
 # Each file alone, on two cores: only what has changed since bandit last agreed.
-.venv/bandit: pyproject.toml $(shell find cli dashboard db domain worker -name '*.py' 2> /dev/null)
+.venv/bandit: pyproject.toml $(shell find cli dashboard db domain rankzero worker -name '*.py' 2> /dev/null)
 	@printf '%s\n' $(filter %.py,$(if $(filter pyproject.toml,$?),$^,$?)) \
 		| xargs -P 2 -n 100 .venv/bin/bandit -q -c pyproject.toml > .venv/bandit.log 2>&1 \
 		|| { grep -v -e 'Test in comment' -e 'no failed test' .venv/bandit.log; exit 1; }

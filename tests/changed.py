@@ -9,7 +9,7 @@ from collections.abc import Iterable, Iterator
 from pathlib import Path
 
 ROOT = Path(__file__).parents[1]
-PACKAGES = ("cli", "dashboard", "worker", "db")
+PACKAGES = ("cli", "dashboard", "worker", "db", "rankzero")
 DOCUMENTED = ("dashboard/settings.py", "domain/messages.py", "cli/main.py")
 """What `tests/test_documents.py` compares with the documents."""
 

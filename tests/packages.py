@@ -15,7 +15,7 @@ from packaging.requirements import Requirement
 from packaging.utils import canonicalize_name
 
 ROOT = Path(__file__).parents[1]
-PARTS = ("cli", "dashboard", "db", "domain", "worker")
+PARTS = ("cli", "dashboard", "db", "domain", "rankzero", "worker")
 
 
 def write_own_wheel(folder: Path) -> None:

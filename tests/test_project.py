@@ -20,10 +20,10 @@ from packaging.utils import canonicalize_name
 from tests.changed import mirrored
 
 ROOT = Path(__file__).parents[1]
-PACKAGES = ("cli", "dashboard", "worker", "db", "domain")
+PACKAGES = ("cli", "dashboard", "worker", "db", "domain", "rankzero")
 PRODUCT = sorted(path for package in PACKAGES for path in (ROOT / package).rglob("*.py"))
 BY_HAND = [path for path in PRODUCT if "versions" not in path.parts]  # migrations are written by Alembic
-EXTRAS = ("server", "worker", "torch", "postgres", "s3", "hub", "wandb")
+EXTRAS = ("server", "worker", "watch", "torch", "postgres", "s3", "hub", "wandb")
 PIN = re.compile(r"[A-Za-z0-9][\w.-]*==[\w.!]+")
 
 

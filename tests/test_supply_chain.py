@@ -15,7 +15,7 @@ from packaging.version import Version
 
 ROOT = Path(__file__).parents[1]
 ADVISORIES: dict[str, dict[str, str]] = tomllib.loads((ROOT / "tests/advisories.toml").read_text())
-PACKAGES = ("cli", "dashboard", "db", "domain", "worker")
+PACKAGES = ("cli", "dashboard", "db", "domain", "rankzero", "worker")
 BIN = Path(sys.executable).parent
 
 

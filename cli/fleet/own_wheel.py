@@ -12,7 +12,7 @@ from pathlib import Path
 
 from cli.extras import packages_of
 
-PACKAGES = ("cli", "dashboard", "db", "domain", "worker")
+PACKAGES = ("cli", "dashboard", "db", "domain", "rankzero", "worker")
 EXTRA = "worker"
 _EPOCH = (1980, 1, 1, 0, 0, 0)
 """Of all files, so that the same files are the same wheel."""

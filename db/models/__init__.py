@@ -11,6 +11,8 @@ from db.models.base import Base as Base
 from db.models.base import DeletedAttempt as DeletedAttempt
 from db.models.base import StoreIdentity as StoreIdentity
 from db.models.base import new_id as new_id
+from db.models.budgets import Charge as Charge
+from db.models.budgets import LaunchKey as LaunchKey
 from db.models.files import Checkpoint as Checkpoint
 from db.models.files import CheckpointTask as CheckpointTask
 from db.models.files import Chunk as Chunk
@@ -47,3 +49,5 @@ from db.models.runs import Snapshot as Snapshot
 from db.models.runs import SnapshotSender as SnapshotSender
 from db.models.runs import Study as Study
 from db.models.runs import StudyTrial as StudyTrial
+from db.models.watched import WatchedRun as WatchedRun
+from db.models.watched import WatchedTask as WatchedTask

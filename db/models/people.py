@@ -109,6 +109,12 @@ class AccessToken(Base):
     expires_at: Mapped[float | None]
     last_used_at: Mapped[float | None]
     revoked_at: Mapped[float | None]
+    budget_s: Mapped[float | None]
+    """Seconds of one device that its runs may take in all; None: a token without a budget."""
+    most_devices: Mapped[int | None]
+    """Devices that its runs may have at one time."""
+    longest_s: Mapped[float | None]
+    """Seconds that each of its runs may train."""
 
 
 class LoginRequest(Base):

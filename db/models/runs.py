@@ -49,6 +49,10 @@ class Run(Base):
     deleted_at: Mapped[float | None]
     """When it was deleted: its files stay for a week, in which an admin can bring it back."""
     deleted_by: Mapped[str | None] = mapped_column(NAME)
+    token_id: Mapped[str | None] = mapped_column(String(8), index=True)
+    """The token with which it was launched; None: a person did it, or a token without a budget."""
+    longest_s: Mapped[float | None]
+    """Seconds that it may train in all, after which it ends at a checkpoint."""
 
 
 class RunTag(Base):
@@ -170,6 +174,8 @@ class Study(Base):
     """Who made it."""
     only_project: Mapped[str | None] = mapped_column(Text)
     """The one project of the token with which it was made, which bounds its runs, too; None: of none."""
+    token_id: Mapped[str | None] = mapped_column(String(8))
+    """The token with a budget with which it was made, and which pays for its trials."""
     created_at: Mapped[float] = mapped_column(index=True)
     stop_requested_at: Mapped[float | None]
     """Desired state; the columns below are observed state."""

@@ -1,0 +1,1 @@
+"""Commands for runs that others start, for scripts that wait, and for coding agents."""

@@ -1,0 +1,1 @@
+"""The service for runs that others started."""

@@ -1,0 +1,1 @@
+"""The budgets of tokens: what their runs have taken."""

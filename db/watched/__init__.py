@@ -1,0 +1,1 @@
+"""Runs that others started, and the processes that watch them."""

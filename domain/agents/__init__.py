@@ -1,0 +1,1 @@
+"""What coding agents may do: the budgets of their tokens."""

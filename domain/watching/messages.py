@@ -1,0 +1,80 @@
+"""What a watching process tells the server of the command that it watches, and what it gets back."""
+
+from __future__ import annotations
+
+from typing import Annotated, Literal
+
+from pydantic import BaseModel, ConfigDict, Field
+
+from domain.assignments import Assignment
+from domain.choices import RUN_ID
+from domain.messages import NodeFacts
+from domain.requests.bounds import Count, Integer, Moment, Rank
+
+Text = Annotated[str, Field(max_length=4096)]
+Id = Annotated[str, Field(pattern=RUN_ID)]
+
+
+class WatchedCommand(BaseModel):
+    """What somebody started, where, and under which account."""
+
+    model_config = ConfigDict(frozen=True)
+
+    argv: Annotated[list[Text], Field(max_length=10_000)]
+    """As it was typed behind `--`; empty for a notebook or script that watches itself."""
+    cwd: Text
+    host: Annotated[str, Field(max_length=255)]
+    account: Annotated[str, Field(max_length=255)]
+    pid: Integer
+    """The process that watches."""
+    scheduler: Annotated[str, Field(max_length=300)] | None = None
+    """What started it, for people: Slurm job 4711."""
+
+
+class WatchRequest(BaseModel):
+    """Asks for a place in a run; asked again with the same `watch_id` it gets the same place."""
+
+    protocol: int
+    watch_id: Id
+    run_id: Id
+    """The id that its processes already have in their environment, which the run gets where it is free."""
+    key: Text | None = None
+    """What all processes of the run share; None: it has one process only."""
+    is_lasting: bool = False
+    """Whether a process of this key that comes after the end is the run's next attempt, not a new run."""
+    process: Rank | None = None
+    """Its place among the watching processes of the run; None: the first free one."""
+    processes: Count | None = None
+    """How many watch this run, as far as its scheduler says."""
+    ranks_here: Count | None = None
+    """Ranks that it starts, as far as its command says; None: the probe will tell."""
+    world_size: Count | None = None
+    """As its environment says; another one than that of the run's other processes becomes a finding."""
+    name: Annotated[str, Field(max_length=200)] = ""
+    project: Annotated[str, Field(max_length=200)] = "default"
+    tags: Annotated[list[Annotated[str, Field(max_length=100)]], Field(max_length=100)] = []
+    command: WatchedCommand
+    python: Text | None = None
+    look_only: bool = False
+    stop_grace_s: Annotated[float, Field(ge=0, le=3600, allow_inf_nan=False)] = 30.0
+    started_at: Moment
+    """When the command was started, by this machine's clock; it may be long ago."""
+    facts: NodeFacts
+
+
+class WatchAnswer(BaseModel):
+    """The place of a watching process, or why it has none."""
+
+    place: Literal["joined", "waits", "refused"]
+    """waits: ask again, an earlier attempt has not ended. refused: nothing more is to be asked."""
+    message: str = ""
+    """For people where it waits or is refused."""
+    run_id: str = ""
+    name: str = ""
+    url: str = ""
+    """The path of the run's page below the dashboard's address."""
+    node_id: str = ""
+    node_token: str = ""
+    """With which the guest node speaks from now on."""
+    assignment: Assignment | None = None
+    store: str = ""
