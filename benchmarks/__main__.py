@@ -3,7 +3,7 @@
     .venv/bin/python -m benchmarks [NAME …] [--quick] [--list] [--write]
 
 Each measurement runs in a process of its own; its rows are written to benchmarks/results/NAME.json, all of them to
-docs/BENCHMARKS.md, six of them to the README, and two pictures. Ctrl-C, SIGTERM and SIGHUP end everything that it
+benchmarks/RESULTS.md, six of them to the README, and two pictures. Ctrl-C, SIGTERM and SIGHUP end everything that it
 started. Peers are installed into benchmarks/peers/.venv when a measurement first needs them.
 """
 

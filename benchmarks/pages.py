@@ -1,4 +1,4 @@
-"""Writes what was measured into docs/BENCHMARKS.md, the README's table and two pictures."""
+"""Writes what was measured into benchmarks/RESULTS.md, the README's table and two pictures."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from benchmarks import figures, table
 from benchmarks.peers import environment
 
 ROOT = Path(__file__).parent.parent
-README, PAGE, PICTURES = ROOT / "README.md", ROOT / "docs" / "BENCHMARKS.md", ROOT / "docs" / "pictures"
+README, PAGE, PICTURES = ROOT / "README.md", ROOT / "benchmarks" / "RESULTS.md", ROOT / "docs" / "pictures"
 BEGIN, END = "<!-- benchmarks: python -m benchmarks --write -->\n", "<!-- end of benchmarks -->"
 FELT = (
     "launch to the first step, warm",

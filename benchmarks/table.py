@@ -19,9 +19,9 @@ With ≥ the ratio is how many times better Rankzero is; with ≤ it is Rankzero
 limit. Brackets hold the quartiles of the rounds, and next to a title the load of the 15 minutes before: on a busy
 machine read the ratios, not the times.
 
-![How far each row is from its target](pictures/benchmark-ratios.svg)
+![How far each row is from its target](../docs/pictures/benchmark-ratios.svg)
 
-![How costs grow with size](pictures/benchmark-growth.svg)
+![How costs grow with size](../docs/pictures/benchmark-growth.svg)
 """
 PAGE_HEAD = ("what", "Rankzero", "against", "ratio (quartiles), to reach")
 HEAD = ("what", "Rankzero", "against", "theirs", "ratio (quartiles)", "to reach", "")

@@ -102,7 +102,7 @@ def run_in_small(*names: str) -> None:
 
 def test_the_pages_hold_what_was_measured() -> None:
     paths = sorted(figures.RESULTS.glob("*.json"))
-    assert (ROOT / "docs" / "BENCHMARKS.md").read_text() == document(paths)
+    assert (ROOT / "benchmarks" / "RESULTS.md").read_text() == document(paths)
     readme = (ROOT / "README.md").read_text()
     assert pages.with_table(readme, paths) == readme, "write it with: python -m benchmarks --write"
 
