@@ -64,6 +64,10 @@ def switch_on() -> None:
     """Start watching imports. Called once, when the interpreter starts."""
     if "RANK" in os.environ:
         os.environ.setdefault(MARKER, str(os.getpid()))
+    if (logs := os.environ.get("RANKZERO_RANK_LOGS")) and os.environ.get(MARKER) == str(os.getpid()):
+        from . import rank_output
+
+        rank_output.copy_streams(logs, os.environ["RANK"])
     if not any(name in os.environ for name in BUFFER_SIZES):
         os.environ[BUFFER_SIZES[0]] = BUFFER_SIZE
     sys.meta_path.insert(0, _Finder())
