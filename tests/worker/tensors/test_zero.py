@@ -82,11 +82,11 @@ LIMITED = """
 import re, resource, sys
 from pathlib import Path
 from rankzero_tensors import merge
-from rankzero_tensors.reports import Report
+from rankzero_tensors.reports import ProgressReport
 
 kilobytes = int(re.search(r"VmData:\\s+(\\d+)", Path("/proc/self/status").read_text())[1])
 resource.setrlimit(resource.RLIMIT_DATA, (kilobytes * 1024 + int(sys.argv[3]),) * 2)
-merge.run(sys.argv[1:3], Report())
+merge.run(sys.argv[1:3], ProgressReport())
 """
 """Merges with so many bytes of memory beside what the imports took; mapped files are not counted."""
 
