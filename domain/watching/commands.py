@@ -81,7 +81,7 @@ def _split(text: str) -> list[str]:
 def _options(words: Sequence[str]) -> dict[str, str]:
     """Return a launcher's options, which end where its script begins; names with underscores."""
     options: dict[str, str] = {}
-    for word, following in zip(words, [*words[1:], ""], strict=True):
+    for word, following in pairwise([*words, ""]):
         if word.endswith(".py") or word in ("-m", "--module", "--"):
             break
         if word.startswith("-"):

@@ -275,7 +275,7 @@ def _with_ranks(started: Started, place: Place) -> Join:
     processes = place.processes
     if command:
         here = command.ranks_here
-        world_size = here * processes if here and processes else None
+        world_size = here * command.nodes if here and command.nodes else None
     elif processes and processes > 1:
         here = world_size // processes if world_size and world_size % processes == 0 else 1
         world_size = world_size or processes

@@ -280,7 +280,7 @@ ROWS: list[tuple[str, dict[str, str], tuple[str, ...], dict[str, Any]]] = [
         },
     ),
     ("mpirun in a job of Slurm", STEP | OPEN_MPI, PYTHON, {"key": "mpi prterun-a-77@1 4", "process": 3, "rank": 3}),
-    ("mpirun torchrun on each node", OPEN_MPI, TORCHRUN, {"process": 3, "ranks_here": 4, "world_size": 16}),
+    ("mpirun torchrun on each node", OPEN_MPI, TORCHRUN, {"process": 3, "ranks_here": 4, "world_size": 4}),
     ("Hydra", HYDRA, PYTHON, {"key": "mpi /home/ada/run 4", "process": 3, "processes": 4, "scheduler": "MPI"}),
     ("Hydra with an address", HYDRA | {"MASTER_ADDR": "n0", "MASTER_PORT": "1"}, PYTHON, {"key": "mpi n0:1 4"}),
     ("srun with PMI", STEP | {"PMI_RANK": "1", "PMI_SIZE": "2"}, PYTHON, {"key": "slurm lab 4711.0"}),
