@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import threading
 import time
 from abc import ABC, abstractmethod
@@ -30,6 +29,8 @@ class Clock(ABC):
 
     async def sleep(self, seconds: float) -> None:
         """Suspend the calling coroutine for so many seconds of its event loop."""
+        import asyncio  # takes a supervisor's start as long as all its other imports together
+
         await asyncio.sleep(seconds)
 
     def pause(self, seconds: float, woken: threading.Event | None = None) -> bool:

@@ -8,8 +8,6 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import NamedTuple
 
-from worker.node.state_files import read_object
-
 
 class FileKey(NamedTuple):
     """One version of a file: if its key is unchanged, it was not written to."""
@@ -123,5 +121,7 @@ def _entries(directory: str) -> list[os.DirEntry[str]]:
 
 def existing_files(path: Path) -> Listing:
     """Return the listing of what was there before the attempt; empty if it is missing or unreadable."""
+    from worker.node.state_files import read_object  # imports pydantic, for which a watched command would wait
+
     listing: Listing = read_object(path)
     return listing
