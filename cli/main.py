@@ -35,6 +35,7 @@ GROUPS = {
         "cli.commands.runs.runs:stop",
         "cli.commands.runs.runs:resume",
     ),
+    "Anywhere": ("cli.commands.anywhere.watch:watch",),
     "Look": (
         "cli.commands.runs.runs:runs",
         "cli.commands.runs.runs:show",
@@ -194,6 +195,8 @@ def report_wrong_usage(error: typer.TyperException) -> int:
 
 WITH_SIGNS = frozenset({"tag"})
 """Commands whose arguments may look like options: `rankzero tag RUN -TAG`."""
+WITH_COMMAND = frozenset({"watch"})
+"""Commands whose first argument begins another command line: `rankzero watch python train.py --lr 1`."""
 _RAISES = re.compile(r"\s+Raises (?:[A-Z]|typer\.)")
 
 
@@ -232,7 +235,10 @@ def _load(name: str, place: str) -> TyperCommand | TyperGroup:
     if isinstance(target, typer.Typer):
         parent.add_typer(target, name=name)
     else:
-        settings = {"ignore_unknown_options": name in WITH_SIGNS}
+        settings = {
+            "ignore_unknown_options": name in WITH_SIGNS,
+            "allow_interspersed_args": name not in WITH_COMMAND,
+        }
         parent.command(name, help=_without_errors(inspect.getdoc(target)), context_settings=settings)(target)
     command: TyperCommand | TyperGroup = typer.main.get_group(parent).commands[name]  # type: ignore[assignment]
     for one in (command, *getattr(command, "commands", {}).values()):

@@ -66,7 +66,7 @@ def end_of(
         launch_error=state["launch_error"],
         launcher_err=_tail(folder / "logs" / "launcher.err"),
         world_size=_world_size(folder / "spec.json"),
-        rank_errs=_tails(folder / "logs", "err"),
+        rank_errs=_tails(folder / "logs", "out" if launch.get("is_merged") else "err"),
         rank_outs=_tails(folder / "logs", "out"),
         error_file=_tail(folder / "error.json") or None,
         out_of_memory_kills=state.get("out_of_memory_kills", 0),

@@ -33,7 +33,7 @@ def holds_lock(folder: Path, table: ProcessTable = processes) -> bool:
 def was_started(folder: Path) -> bool:
     """Whether a supervisor created the launcher's log: from then on the attempt is not started again."""
     logs = folder / "logs"
-    return (logs / "launcher.err").exists() or (logs / "rank0.err").exists()
+    return (logs / "launcher.err").exists() or any(logs.glob("rank*.err"))
 
 
 def state_of(folder: Path, label: str, table: ProcessTable = processes, clock: Clock = SYSTEM_CLOCK) -> dict[str, Any]:

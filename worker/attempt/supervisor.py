@@ -58,7 +58,7 @@ LEFTOVER_GRACE_S = 5.0
 """The time between SIGTERM and SIGKILL for processes that lost their launcher."""
 MISSING_S = 1.0
 """The delay before a deleted file is written again: the whole directory may be in the process of being deleted."""
-MEMBERS_EVERY_S = 1.0
+MEMBERS_EVERY_S = RANKS_EVERY_S = 1.0
 SPARES = 4
 LOG_ROOM_BYTES = 16 * 1024
 """Preallocated in each log, so that the traceback of a full disk can still be written."""
@@ -127,6 +127,8 @@ class Supervisor:
         self._attempt_directory, self._dir = directory, directory.folder
         self._run_id, self._attempt = run_id, attempt
         self._launch: dict[str, Any] = json.loads(bytes_of(self._dir / LAUNCH_FILE))
+        self._is_watched = bool(self._launch.get("watched"))
+        """Whether somebody else started it (`rankzero watch`): nothing of ours may delay, change or end its command."""
         self._aborted_ranks = AbortedRanks(self._dir)
         self._launcher: Launcher | None = None
         self._kill_at: float | None = None
@@ -135,7 +137,7 @@ class Supervisor:
         self._saved = self._has_lost_directory = False
         self._missing_since: float | None = None
         self._members: list[Process] = []
-        self._members_at = float("-inf")
+        self._members_at = self._ranks_at = float("-inf")
         own = table.find(kernel.pid)
         self.state: dict[str, Any] = {
             "pid": kernel.pid, "start_ticks": own.start_ticks if own else 0, "boot_id": table.boot_id(),
@@ -148,8 +150,9 @@ class Supervisor:
 
     def run(self) -> None:
         """Start the launcher, wait for it, end its leftover processes, and record the end on disk."""
-        self._preallocate_spares()
-        self._save()
+        if not self._is_watched:  # a slow disk would delay it
+            self._preallocate_spares()
+            self._save()
         self._start_launcher()
         while self._launcher is not None and self._launcher.poll() is None:
             self._wait(STARTING_POLL_S if self.state["state"] == "starting" else POLL_S)
@@ -160,11 +163,12 @@ class Supervisor:
             self._kill_when_due()
         self._link_rank_logs()
         self._record_exit()
-        self._end_leftovers()
+        if not self._is_watched:  # as in a shell, what it leaves in the background goes on
+            self._end_leftovers()
         self._link_rank_logs()
         self.state.update(state="ended", ended_at=self._clock.wall())
         self._change()
-        while not self._saved and not self._has_lost_directory:
+        while not self._saved and not self._has_lost_directory and not self._is_watched:
             self._wait(1.0)
         for spare in _matching(self._dir, "supervisor.spare*"):
             spare.unlink(missing_ok=True)
@@ -172,11 +176,13 @@ class Supervisor:
     def _start_launcher(self) -> None:
         logs = self._dir / "logs"
         logs.mkdir(exist_ok=True)
-        name = "rank0" if self._launch["launcher"] == "python" else "launcher"
+        first_rank = self._launch["first_rank"] if self._is_watched else 0
+        name = f"rank{first_rank}" if self._launch["launcher"] == "python" else "launcher"
         try:
             with (logs / f"{name}.out").open("ab") as out, (logs / f"{name}.err").open("ab") as err:
                 processes.preallocate(logs / f"{name}.err", LOG_ROOM_BYTES)
-                env = processes.merged_environment(os.environ, self._launch["env"], self._launch["argv"][0])
+                program = "" if self._is_watched else self._launch["argv"][0]
+                env = processes.merged_environment(os.environ, self._launch["env"], program)
                 self._launcher = self._kernel.start(self._launch, env, out, err)
         except (OSError, ValueError, subprocess.SubprocessError) as error:
             self._change(launch_error=str(error))
@@ -199,7 +205,8 @@ class Supervisor:
             return
         if self._attempt_directory.is_gone():
             self._has_lost_directory = True
-            self._request_stop(float(self._launch["grace_s"]))
+            if not self._is_watched:
+                self._request_stop(float(self._launch["grace_s"]))
             return
         has_lock = self._attempt_directory.has_lock()
         if has_lock and (self._dir / STATE_FILE).exists():
@@ -216,6 +223,8 @@ class Supervisor:
 
     def _read_stop_file(self) -> None:
         """Read the seconds of grace from the stop file; a smaller number written later shortens them."""
+        if self._launch.get("look_only"):
+            return
         try:
             text = bytes_of(self._dir / STOP_FILE).strip()
         except OSError:
@@ -244,6 +253,9 @@ class Supervisor:
     def _record_ranks(self) -> None:
         if self._launcher is None:
             return
+        if self._is_watched:
+            self._record_watched_ranks()
+            return
         if self._launch["launcher"] == "python" and self._launch["processes"] > 1:
             self._record_spawned_ranks()
             return
@@ -263,12 +275,24 @@ class Supervisor:
             if ranks or has_output(self._dir, self._launch["env"]):
                 self._begin_to_run(ranks)
         elif len(ranks) > len(self.state["ranks"]):
-            self._change(ranks={str(rank): pid for rank, pid in sorted(ranks.items())})
+            self._change(ranks=_by_rank(ranks))
+
+    def _record_watched_ranks(self) -> None:
+        """Record the ranks of a watched command as they come: how many is unknown, and torchrun may replace them."""
+        now = self._clock.now()
+        if now - self._ranks_at < RANKS_EVERY_S:
+            return
+        self._ranks_at = now
+        ranks = recorded_ranks(self._dir)
+        if self.state["running_at"] is None:
+            if ranks or has_output(self._dir, {}):
+                self._begin_to_run(ranks)
+        elif (pids := _by_rank(ranks)) != self.state["ranks"]:
+            self._change(ranks=pids)
 
     def _begin_to_run(self, ranks: dict[int, int]) -> None:
         state = "running" if self.state["state"] == "starting" else self.state["state"]
-        pids = {str(rank): pid for rank, pid in sorted(ranks.items())}
-        self._change(ranks=pids, running_at=self._clock.wall(), state=state)
+        self._change(ranks=_by_rank(ranks), running_at=self._clock.wall(), state=state)
 
     def _record_members(self) -> None:
         """Write down our descendants now and then: after our death there may be no other trace of them."""
@@ -276,7 +300,7 @@ class Supervisor:
         if now - self._members_at < MEMBERS_EVERY_S or self._has_lost_directory:
             return
         self._members_at = now
-        if (members := self._table.descendants(self._kernel.pid)) != self._members:
+        if (members := self._descendants()) != self._members:
             with suppress(OSError):  # a full disk: most are found without it
                 text = json.dumps({"boot_id": self._table.boot_id(), "members": members})
                 self._attempt_directory.write(MEMBERS_FILE, text)
@@ -337,10 +361,17 @@ class Supervisor:
             self._wait(0.05)
 
     def _attempt_processes(self) -> list[Process]:
-        """Every other process of the attempt: our descendants, and processes whose environment names it."""
+        """Every other process of the attempt: descendants, and processes whose environment names it."""
         node_rank = int(self._launch["env"].get(processes.NODE_RANK_VARIABLE, 0))
         named = self._table.of_attempt(self._run_id, self._attempt, node_rank)
-        return sorted({*self._table.descendants(self._kernel.pid), *named})
+        return sorted({*self._descendants(), *named})
+
+    def _descendants(self) -> list[Process]:
+        """Our descendants; of a watched command only its own, because its companion is not the attempt's."""
+        if not self._is_watched:
+            return self._table.descendants(self._kernel.pid)
+        command = self._table.find(self._launcher.pid) if self._launcher else None
+        return [command, *self._table.descendants(command.pid)] if command else []
 
     def _kill(self, find_all: Callable[[], list[Process]]) -> None:
         killed = self._table.kill_all(find_all, 1.0, self._clock)
@@ -410,6 +441,11 @@ def _ranks_of(launcher_pid: int, table: ProcessTable) -> dict[int, int]:
     return ranks
 
 
+def _by_rank(ranks: Mapping[int, int]) -> dict[str, int]:
+    """Return ranks and their pids as the state file has them."""
+    return {str(rank): pid for rank, pid in sorted(ranks.items())}
+
+
 def _launcher_attempt(log: Path) -> int:
     """The number of torchrun's attempt: 10 for .../attempt_10/0/stdout.log."""
     return int(log.parts[-3].removeprefix("attempt_"))
@@ -466,7 +502,7 @@ def has_output(folder: Path, env: Mapping[str, str]) -> bool:
     """Whether the script reported figures; without the probe, which would see its ranks, whether it wrote anything."""
     if (folder / POINTS_FILE).exists():
         return True
-    logs = [folder / "logs" / f"rank0.{stream}" for stream in ("out", "err")]
+    logs = _matching(folder / "logs", "rank*.*")
     return "RANKZERO_PROBE_DIR" not in env and any(_size(log) > 0 for log in logs)
 
 

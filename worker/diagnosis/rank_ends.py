@@ -190,11 +190,12 @@ _SPAWNED_EXIT = re.compile(
 
 def _ends_of_single_process(facts: EndFacts) -> list[RankEnd]:
     """Return the ends of ranks that the script started itself: mp.spawn, Lightning, its own launcher."""
-    text, exit_code = facts.rank_errs.get(0, facts.launcher_err), _single_exit_code(facts)
+    own = min(facts.rank_errs, default=0)
+    text, exit_code = facts.rank_errs.get(own, facts.launcher_err), _single_exit_code(facts)
     texts = split_by_rank(text)
     if nested_ends := _ends_reported_by_torchrun(text, texts, {}):
         return nested_ends
-    main = _end(0, exit_code, None, text, facts.rank_outs.get(0, ""))
+    main = _end(own, exit_code, None, text, facts.rank_outs.get(own, ""))
     if main.raised is None:
         return [main]
     if match := _SPAWNED_EXIT.search(main.raised.exception):

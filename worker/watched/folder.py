@@ -67,7 +67,8 @@ def all_folders(data: Path) -> list[Path]:
 def make(data: Path, watched: Watched) -> Path:
     """Make the folder of a command and its attempt's directory. Raises OSError."""
     folder = data / "watched" / watched.watch_id
-    (folder / ATTEMPT / "logs").mkdir(parents=True, mode=0o700)
+    folder.mkdir(parents=True, mode=0o700)
+    (folder / ATTEMPT / "logs").mkdir(parents=True)
     draft = folder / f".{WATCH_FILE}"
     draft.write_text(json.dumps(asdict(watched)))
     draft.replace(folder / WATCH_FILE)

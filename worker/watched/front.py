@@ -1,0 +1,208 @@
+"""The front of `rankzero watch`: runs a command in the user's terminal as without us, under a supervisor.
+
+All that takes time or the network is done by its companion, a program beside it. Whatever fails here is one line on
+stderr: the command starts and continues. Only the standard library is imported, so that it starts at once.
+"""
+
+from __future__ import annotations
+
+import getpass
+import json
+import os
+import signal
+from collections.abc import Mapping, Sequence
+from contextlib import suppress
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, NoReturn
+
+import worker.probe
+from domain.clock import SYSTEM_CLOCK
+from domain.watching.joins import Join, joined_by
+from worker.attempt.supervisor import AttemptDirectory, Supervisor
+from worker.node import processes
+from worker.node.attempt_files import LAUNCH_FILE, LOCK_FILE
+from worker.watched import folder as folders
+from worker.watched.command import SIGNALS, CommandKernel, Unusable, execute, located
+from worker.watched.companion_process import CompanionProcess, Launch, launch_companion
+from worker.watched.folder import ATTEMPT, Watched
+from worker.watched.output import is_one_place
+
+PROBE_VARIABLE = "RANKZERO_PROBE_DIR"
+PYTHONS = ("python", "pypy")
+
+
+@dataclass(frozen=True)
+class WatchOptions:
+    """The command line of `rankzero watch`."""
+
+    argv: Sequence[str]
+    name: str = ""
+    project: str = "default"
+    tags: Sequence[str] = ()
+    key: str | None = None
+    look_only: bool = False
+
+
+def watch(options: WatchOptions, data: Path, launch_companion: Launch = launch_companion) -> int:
+    """Run the command and return its exit code, negative for the signal that ended it."""
+    if signal.getsignal(signal.SIGINT) is signal.default_int_handler:
+        signal.signal(signal.SIGINT, signal.SIG_DFL)  # Ctrl-C ends us as any program, until there is a command
+    _open_closed_streams()
+    try:
+        if _is_watched_already(os.environ):
+            say("this run is watched already; the command runs in it")
+            execute(options.argv, os.environ)
+        located(options.argv[0], os.environ.get("PATH", os.defpath))
+        try:
+            attempt = _prepare(options, data)
+        except OSError as error:
+            say(f"not watched: {error.strerror or error} ({error.filename or data}); the command runs without that")
+            execute(options.argv, os.environ)
+        return _run(*attempt, launch_companion)
+    except Unusable as error:
+        say(str(error))
+        return error.exit_code
+
+
+def say(sentence: str) -> None:
+    """Write one line to stderr."""
+    with suppress(OSError):
+        os.write(2, f"rankzero: {sentence}\n".encode(errors="backslashreplace"))
+
+
+def _run(directory: AttemptDirectory, launch: Mapping[str, Any], is_last: bool, launch_companion: Launch) -> int:
+    """Run the command under its supervisor; `is_last`: its companion ends with us. Raises Unusable."""
+    folder = directory.folder.parent
+    companion = CompanionProcess(folder, say, launch_companion)
+    kernel = CommandKernel(companion.look)
+    env = launch["env"]
+    try:
+        supervisor = Supervisor(directory, env[processes.RUN_VARIABLE], int(env[processes.ATTEMPT_VARIABLE]), kernel)
+        supervisor.run()
+    except Exception as error:  # a bug of ours must not end a training
+        say(f"not watched any more: {type(error).__name__}: {error}")
+        kernel.follow()
+    directory.close()
+    if kernel.exit_code is None:
+        return _run_without(folder, launch, kernel)
+    kernel.end()
+    companion.wait_until_delivered(is_last, _is_interrupted)
+    return kernel.exit_code
+
+
+def _run_without(folder: Path, launch: Mapping[str, Any], kernel: CommandKernel) -> NoReturn:
+    """Become the command, which could not be started under a supervisor. Raises Unusable."""
+    from shutil import rmtree
+
+    rmtree(folder, ignore_errors=True)
+    kernel.release_signals()
+    execute(launch["argv"], os.environ)
+
+
+def _prepare(options: WatchOptions, data: Path) -> tuple[AttemptDirectory, dict[str, Any], bool]:
+    """Make the folder of the command with all that its supervisor and companion need. Raises OSError."""
+    host = os.uname().nodename
+    join = joined_by(os.environ, options.argv, options.key, host)
+    watched = _described(options, join, host)
+    attempt = folders.make(data, watched) / ATTEMPT
+    (attempt / "worker").mkdir()
+    launch = launch_document(attempt, watched, join)
+    (attempt / LAUNCH_FILE).write_text(json.dumps(launch))
+    for stream in ("out", "err"):  # they exist already where the disk is full later
+        (attempt / "logs" / f"rank{launch['first_rank']}.{stream}").touch()
+    return AttemptDirectory(attempt), launch, _companion_ends_with_us(join)
+
+
+def _described(options: WatchOptions, join: Join, host: str) -> Watched:
+    return Watched(
+        watch_id=folders.new_id(),
+        run_id=folders.new_id(),
+        argv=list(options.argv),
+        cwd=os.getcwd(),  # noqa: PTH109
+        host=host,
+        account=_account(),
+        pid=os.getpid(),
+        started_at=SYSTEM_CLOCK.wall(),
+        name=options.name,
+        project=options.project,
+        tags=list(options.tags),
+        key=join.key,
+        is_lasting=join.is_lasting,
+        process=join.process,
+        processes=join.processes,
+        ranks_here=join.ranks_here,
+        world_size=join.world_size,
+        scheduler=join.scheduler,
+        python=_python(options.argv[0]),
+        look_only=options.look_only,
+    )
+
+
+def launch_document(attempt: Path, watched: Watched, join: Join) -> dict[str, Any]:
+    """Return the contents of launch.json, as `worker.launch.preparation` writes it for what we launch."""
+    ranks = join.ranks_here or 1
+    first_rank = join.rank if join.rank is not None else (join.process or 0) * ranks
+    return {
+        "argv": watched.argv,
+        "env": {
+            processes.RUN_VARIABLE: watched.run_id,
+            processes.ATTEMPT_VARIABLE: str(join.restart + 1),
+            processes.NODE_RANK_VARIABLE: str(join.process or 0),
+            PROBE_VARIABLE: str(attempt / "probe"),
+            "PYTHONPATH": str(Path(worker.probe.__path__[0])),
+        },
+        "secrets": [],
+        "cwd": watched.cwd,
+        "grace_s": watched.stop_grace_s,
+        "launcher": "python",
+        "launcher_restarts": 0,
+        "first_rank": first_rank,
+        "processes": ranks,
+        "master_port": None,
+        "watched": True,
+        "look_only": watched.look_only,
+        "is_merged": is_one_place(),
+    }
+
+
+def _is_watched_already(env: Mapping[str, str]) -> bool:
+    """Whether this is a process of a live attempt, which somebody's probe sees already."""
+    probe = env.get(PROBE_VARIABLE)
+    return processes.RUN_VARIABLE in env and bool(probe) and processes.is_locked(Path(probe or "").parent / LOCK_FILE)
+
+
+def _companion_ends_with_us(join: Join) -> bool:
+    """Whether everything of ours is killed when we end: in a scheduler's step, a container, a service."""
+    return join.scheduler is not None or os.getpid() == 1 or os.getppid() in (0, 1)
+
+
+def _is_interrupted(seconds: float) -> bool:
+    """Wait, and return whether somebody wants us to end now."""
+    received = signal.sigtimedwait(SIGNALS - {signal.SIGCHLD, signal.SIGWINCH, signal.SIGCONT}, seconds)
+    return received is not None
+
+
+def _open_closed_streams() -> None:
+    """Open what was closed (`>&-`): else files of ours would become the command's output."""
+    for descriptor in (0, 1, 2):
+        try:
+            os.fstat(descriptor)
+        except OSError:
+            os.set_inheritable(os.open(os.devnull, os.O_RDWR), True)
+
+
+def _account() -> str:
+    try:
+        return getpass.getuser()
+    except (KeyError, OSError, ImportError):  # a container's user without a name
+        return str(os.getuid())
+
+
+def _python(program: str) -> str | None:
+    """The interpreter, where the command names it."""
+    if not Path(program).name.startswith(PYTHONS):
+        return None
+    with suppress(Unusable):
+        return os.path.abspath(located(program, os.environ.get("PATH", os.defpath)))  # noqa: PTH100
+    return None
