@@ -5,7 +5,6 @@ Typer, pydantic and the HTTP client take several times as long to import as a co
 
 from __future__ import annotations
 
-import getopt
 import os
 import sys
 from collections.abc import Sequence
@@ -37,21 +36,20 @@ def parsed(arguments: Sequence[str]) -> WatchOptions | None:
     """Return the options of `rankzero watch`; None for its help and for wrong usage, which Typer explains."""
     from worker.watched.front import WatchOptions
 
-    try:
-        options, argv = getopt.getopt(list(arguments), "", ["name=", "project=", "run=", "tag=", "look-only"])
-    except getopt.GetoptError:
-        return None
-    given = dict(options)
-    if not argv or any(name not in arguments and f"{name}={value}" not in arguments for name, value in options):
-        return None  # getopt takes abbreviations
-    return WatchOptions(
-        argv=argv,
-        name=given.get("--name", ""),
-        project=given.get("--project", "default"),
-        tags=[value for name, value in options if name == "--tag"],
-        key=given.get("--run"),
-        look_only="--look-only" in given,
-    )
+    words, tags, look_only = [*arguments], list[str](), False
+    given = {"--name": "", "--project": "default", "--run": ""}
+    while words and words[0].startswith("-") and (word := words.pop(0)) != "--":
+        option, equals, value = word.partition("=")
+        if word == "--look-only":
+            look_only = True
+        elif option not in (*given, "--tag") or not (equals or words):
+            return None
+        elif option == "--tag":
+            tags.append(value if equals else words.pop(0))
+        else:
+            given[option] = value if equals else words.pop(0)
+    name, project, key = given.values()
+    return WatchOptions(words, name, project, tuple(tags), key or None, look_only) if words else None
 
 
 def data_directory() -> Path:

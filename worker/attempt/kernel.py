@@ -13,7 +13,6 @@ from typing import Any, BinaryIO, Protocol
 
 from worker.node import processes
 from worker.warm.rankzero_warm import channel
-from worker.warm.rankzero_warm.server import LAUNCHER_VARIABLE
 
 SIGNALS = {signal.SIGTERM, signal.SIGINT, signal.SIGHUP, signal.SIGCHLD}
 
@@ -81,7 +80,7 @@ class WarmLauncher:
     @classmethod
     def inherited(cls, own: MutableMapping[str, str]) -> WarmLauncher | None:
         """The child that this process had before it became a supervisor; its variable is removed."""
-        pid, _, descriptor = own.pop(LAUNCHER_VARIABLE, "").partition(":")
+        pid, _, descriptor = own.pop(channel.LAUNCHER_VARIABLE, "").partition(":")
         if not (pid.isdigit() and descriptor.isdigit()):
             return None
         os.set_inheritable(int(descriptor), False)

@@ -25,4 +25,4 @@ def watch(
     """Run a command in the foreground and watch it as a run. Everything else is as without it, also the exit code."""
     from worker.watched.front import WatchOptions
 
-    run_watch(WatchOptions(command, name, project, tag or (), run, look_only))
+    run_watch(WatchOptions(command, name, project, tuple(tag or ()), run, look_only))

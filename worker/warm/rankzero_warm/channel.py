@@ -11,6 +11,8 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from typing import Any
 
+LAUNCHER_VARIABLE = "RANKZERO_WARM_LAUNCHER"
+"""Environment variable of a supervisor: the process id of its torchrun and the descriptor of the socket to it."""
 _LENGTH = struct.Struct("=Q")
 MOST_DESCRIPTORS = 4
 

@@ -20,9 +20,6 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from typing import Any
 
-LAUNCHER_VARIABLE = "RANKZERO_WARM_LAUNCHER"
-"""Environment variable of a supervisor: the process id of its torchrun and the descriptor of the socket to it."""
-
 
 def serve(arguments: Sequence[str]) -> Program:
     """Serve the worker until it closes the connection, then exit; returns in forked processes what they are to run.
@@ -131,7 +128,7 @@ def _start(connection: socket.socket, request: dict[str, Any], more: int) -> Pro
         os.close(log)
         ours.set_inheritable(True)
         with os.fdopen(more, "rb") as file:
-            env = {**request["env"], **json.load(file), LAUNCHER_VARIABLE: f"{pid}:{ours.fileno()}"}
+            env = {**request["env"], **json.load(file), channel.LAUNCHER_VARIABLE: f"{pid}:{ours.fileno()}"}
         theirs.close()
         os.execve(request["command"][0], request["command"], env)
     finally:
