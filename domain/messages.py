@@ -225,6 +225,17 @@ class Delivery(BaseModel):
     """Whether a checkpoint is among it, which the next attempt may start from."""
 
 
+class SeenRanks(BaseModel):
+    """The ranks that the probe saw in a command that somebody else started."""
+
+    model_config = ConfigDict(frozen=True)
+
+    ranks: Annotated[list[Rank], Field(max_length=10_000)]
+    """Their numbers in the whole run, ascending."""
+    world_size: Count | None = None
+    """As they know it; the largest, where they disagree."""
+
+
 class TaskReport(BaseModel):
     """One node's report about its task of an attempt; sent again until it is acknowledged."""
 
@@ -260,6 +271,8 @@ class TaskReport(BaseModel):
     """With the end: its devices that are not free."""
     delivery: Delivery | None = None
     """With the end: the data still to be sent; None: none, now or later."""
+    seen: SeenRanks | None = None
+    """Of a watched command: sent whenever more ranks are seen; None: nothing new."""
 
 
 class Finding(BaseModel):
