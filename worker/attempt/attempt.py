@@ -13,11 +13,10 @@ from typing import Any
 
 from domain.assignments import Assignment
 from domain.clock import SYSTEM_CLOCK, Clock
-from domain.messages import TERMINAL_STATES, CheckpointFetch, Delivery, EnvironmentReport, Reason, TaskReport
+from domain.messages import TERMINAL_STATES, Delivery, Reason, SeenRanks, TaskReport
 from domain.text.json_values import parse_json
-from domain.text.paths import problem_in_words
 from worker.attempt import supervision
-from worker.attempt.delivery import NOTHING, OpenDelivery, not_sent
+from worker.attempt.delivery import NOTHING, OpenDelivery, Remaining, not_sent
 from worker.attempt.given_secrets import GivenSecrets, LeftFiles
 from worker.attempt.reports import (
     SHUTDOWN_MESSAGE,
@@ -25,17 +24,17 @@ from worker.attempt.reports import (
     bare_end,
     end_of,
     report_of_life,
+    seen_ranks,
     send_report,
     with_desync,
 )
 from worker.attempt.slurm_job import at_time_limit
-from worker.attempt.supervision import Background, Orphans, Spawn, SupervisorProcess
+from worker.attempt.supervision import Background, Guest, Orphans, Spawn, SupervisorProcess
 from worker.attempt.timeline import Timeline
 from worker.attempt.uploader import AttemptUploader
 from worker.checkpoints.upload import CheckpointUploader
-from worker.environments.environment import EnvironmentMaker
 from worker.hardware.holders import DeviceRelease
-from worker.launch.preparation import CannotStart, Downloads, LocalNode, prepare
+from worker.launch.preparation import LocalNode
 from worker.monitor.watch import HUNG_FILE, with_hang_reason
 from worker.node import processes
 from worker.node.attempt_files import LAUNCH_FILE, STATE_FILE, STOP_FILE
@@ -55,7 +54,6 @@ from worker.preflight.rendezvous import Rendezvous, may_prepare
 from worker.session.client import Client, TaskRef
 from worker.session.failures import AttemptSuperseded, RequestFailed, RequestRefused, ServerAway
 from worker.session.outbox import Outgoing
-from worker.staging.staging import DataStager
 
 log = logging.getLogger(__name__)
 TaskKey = tuple[int, int, str]
@@ -75,8 +73,10 @@ class LocalAttempt:
         background: Background,
         clock: Clock = SYSTEM_CLOCK,
         table: ProcessTable = processes,
+        guest: Guest | None = None,
     ) -> None:
-        self.assignment, self.folder = assignment, folder
+        """`guest`: the rules where somebody else started its command, which is watched only."""
+        self.assignment, self.folder, self._guest = assignment, folder, guest
         self._secrets = GivenSecrets(assignment)
         self.task = TaskRef(assignment.fence, assignment.node_rank, assignment.label, self._secrets.mask)
         self.label = f"{assignment.run_id}/{assignment.attempt}"
@@ -91,7 +91,8 @@ class LocalAttempt:
         self._starts, self._started_at = 0, 0.0
         self._timeline = Timeline(folder, has_preflight=assignment.spec.nodes > 1)
         self._orphans = Orphans(folder, assignment.run_id, assignment.attempt, assignment.node_rank, table, clock)
-        self._devices = DeviceRelease(assignment.devices if assignment.device_kind == "cuda" else ())
+        waits_for_devices = assignment.device_kind == "cuda" and guest is None  # those of guests nobody waits for
+        self._devices = DeviceRelease(assignment.devices if waits_for_devices else ())
         self._stop_grace_s: float | None = None
         self._shutdown: Shutdown | None = None
         self._signalled = False
@@ -109,6 +110,8 @@ class LocalAttempt:
         self._open_uploader: AttemptUploader | None = None
         self._asks_again = False
         """Whether the next uploader asks anew what the server has."""
+        self._seen: SeenRanks | None = None
+        """The ranks that the server knows to be seen in a watched command."""
 
     # -- desired state -------------------------------------------------------------------------
 
@@ -172,7 +175,9 @@ class LocalAttempt:
         self._to_confirm = True
 
     def stop(self, grace_s: float) -> None:
-        """Stop it with `grace_s` seconds to save; a later, smaller number shortens them."""
+        """Stop it with `grace_s` seconds to save, if one may; a later, smaller number shortens them."""
+        if self._guest is not None and self._guest.look_only:
+            return
         self._stop_grace_s = grace_s if self._stop_grace_s is None else min(self._stop_grace_s, grace_s)
 
     def abandon(self) -> None:
@@ -220,7 +225,7 @@ class LocalAttempt:
     def _begin(self, now: float) -> None:
         if self._child is not None and self._child.poll() is None and now - self._started_at < START_LIMIT_S:
             return  # its first state is about to be written
-        if self._has_supervisor() or supervision.was_started(self.folder):
+        if self._guest or self._has_supervisor() or supervision.was_started(self.folder):
             self._follow_unwritten(now)
         elif self._stop_grace_s is not None:
             if not self._preparing:
@@ -250,7 +255,7 @@ class LocalAttempt:
 
     def _is_moving(self) -> bool:
         """Whether the launcher must wait or start over because the rendezvous port changes; only before ranks exist."""
-        if self._stop_grace_s is not None or self._state.get("running_at") is not None:
+        if self._guest or self._stop_grace_s is not None or self._state.get("running_at") is not None:
             return False
         if (next_step := self._rendezvous.next_step(self.assignment, self._has_supervisor)) == "start over":
             log.info("attempt %s starts over: its nodes could not connect at their port", self.label)
@@ -276,48 +281,17 @@ class LocalAttempt:
 
     def _prepare(self) -> None:
         """Prepare the attempt; runs in a thread of its own, because downloading a checkpoint may take long."""
+        from worker.attempt.preparation import Preparation  # which those who only watch never need
+
         try:
-            fetching = Downloads(self.client, self.label, self._is_stopped, self._report_fetch, self._clock)
-            environments = EnvironmentMaker(
-                self.folder,
-                self._node,
-                self.client,
-                fetching.fetch_code,
-                self._is_stopped,
-                self._report_environment,
-                self._clock,
-            )
-            assignment = environments.with_environment(self.assignment)
-            data = DataStager(self.folder, self._node, self.client, self._is_stopped, self._report_doing, self._clock)
-            assignment = data.with_data(assignment)
-            self._rendezvous.check_node(assignment)
-            prepare(assignment, self.folder, self._node, fetching.fetch_checkpoint, fetching.fetch_code)
-            self._rendezvous.report_prepared(assignment)
-        except CannotStart as error:
-            if self._stop_grace_s is None:
-                self._record_end(self._rendezvous.failure_report(error.reason, str(error), error.next_step))
-        except Exception as error:  # also on a bug of ours: a run must not stay "starting" forever
-            log.exception("attempt %s could not be prepared", self.label)
-            text = f"The run's directory could not be prepared: {problem_in_words(error) or type(error).__name__}"
-            self._record_end(self._rendezvous.failure_report(Reason.LAUNCH_FAILED, text))
+            preparation = Preparation(self.folder, self._node, self.client, self.task, self._is_stopped, self._clock)
+            if failure := preparation.prepare(self.assignment, self._rendezvous):
+                self._record_end(failure)
         finally:
             self._preparing = False
 
     def _is_stopped(self) -> bool:
         return self._stop_grace_s is not None
-
-    def _report_fetch(self, fetch: CheckpointFetch) -> None:
-        self._report_start(TaskReport(state="starting", fetching=fetch))
-
-    def _report_environment(self, environment: EnvironmentReport) -> None:
-        self._report_start(TaskReport(state="starting", environment=environment))
-
-    def _report_doing(self, doing: str) -> None:
-        self._report_start(TaskReport(state="starting", doing=doing))
-
-    def _report_start(self, report: TaskReport) -> None:
-        with suppress(ServerAway, RequestRefused, AttemptSuperseded):  # the next report supersedes this one
-            self.client.report(self.task, report)
 
     def _pass_on_stop(self) -> None:
         if self._stop_grace_s is None:
@@ -342,12 +316,12 @@ class LocalAttempt:
         if self._state["state"] == "ended":
             return  # it ended between the two checks
         if self._state["boot_id"] != self._table.boot_id():
-            self._record_end(supervision.end_by_restart())
+            self._record_end(supervision.end_on_other_boot(self._guest))
         elif self._orphans.end(now):
             if self._state["stop_requested_at"] is not None:
                 self._record_end(TaskReport(state="stopped", message=self._stop_message("")))
             else:
-                self._record_end(supervision.end_without_supervisor(self.folder))
+                self._record_end(supervision.end_without_supervisor(self.folder, self._guest))
 
     def _stop_message(self, when: str) -> str | None:
         text = SHUTDOWN_MESSAGE if self._shutdown else ("it was stopped" if when else "")
@@ -372,7 +346,7 @@ class LocalAttempt:
             self._to_confirm = False
         if self._secrets.are_awaited and not self.is_superseded:
             return
-        if not (self._state or self.is_over or self.is_superseded):
+        if not (self._state or self.is_over or self.is_superseded or self._guest):
             self.assignment = self._rendezvous.report(self.assignment)
         self._report_until_end(now)
         if self.is_over:
@@ -402,6 +376,7 @@ class LocalAttempt:
         try:
             self._report_life()
             self._report_timeline(now)
+            self._report_seen()
         except AttemptSuperseded:
             if not self.is_over:
                 raise
@@ -489,6 +464,17 @@ class LocalAttempt:
                 self.client.report(self.task, TaskReport.model_validate(report))
             self._timeline.acknowledged(ends)
 
+    def _report_seen(self) -> None:
+        """Report the ranks of a command that somebody else started, as the probe sees them."""
+        if self._guest is None or self.is_superseded or not self._has_data():
+            return
+        seen = seen_ranks(self._uploader().reporter.probe)
+        if seen is not None and seen != self._seen:
+            report = {"state": self._reported_life() or "starting", "seen": seen}
+            with suppress(RequestRefused):
+                self.client.report(self.task, TaskReport.model_validate(report))
+            self._seen = seen
+
     def _report(self, state: str) -> None:
         send_report(self.client, self.task, report_of_life(self.folder, state, self._state.get("pid")))
 
@@ -529,8 +515,11 @@ class LocalAttempt:
             log.info("attempt %s is %s%s", self.label, end.state, f": {end.message}" if end.message else "")
 
     def _progress(self, now: float) -> Delivery:
-        remaining = self._uploader().remaining() if self._has_data() else NOTHING
-        return self._delivery.message(remaining, now)
+        return self._delivery.message(self.remaining(), now)
+
+    def remaining(self) -> Remaining:
+        """Return how much of its data is sent after its end, and how much is not. Raises what the client raises."""
+        return self._uploader().remaining() if self._has_data() else NOTHING
 
     def _report_not_sent(self) -> None:
         """Report what stays on the node where somebody ended the sending."""
@@ -572,7 +561,8 @@ class LocalAttempt:
         except AttemptSuperseded:
             log.info("attempt %s is superseded: %s", self.label, message)
             self.is_superseded = True
-            self.stop(self.assignment.spec.stop_grace_s)
+            if self._guest is None:
+                self.stop(self.assignment.spec.stop_grace_s)
             return
         raise RequestFailed(message)  # only its data was refused: no reason to end a training
 

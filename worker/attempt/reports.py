@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any, Literal
 
 from domain.checkpoints.lfs_pointers import LEAST_BYTES, MOST_BYTES, bytes_of_pointer
-from domain.messages import Finding, Reason, TaskReport
+from domain.messages import Finding, Reason, SeenRanks, TaskReport
 from domain.spec import RunSpec
 from worker.attempt.supervisor import recorded_ranks
 from worker.diagnosis.causes.files import Workplace
@@ -90,6 +90,15 @@ def end_of(
         next_step=verdict.next_step,
         error=verdict.error,
     )
+
+
+def seen_ranks(probe: ProbeReader) -> SeenRanks | None:
+    """The ranks that the probe has seen in this attempt on this node; None before the first."""
+    probe.look()
+    statuses = probe.latest()
+    if not statuses:
+        return None
+    return SeenRanks(ranks=[*statuses], world_size=max(status.world_size for status in statuses.values()))
 
 
 def with_desync(end: TaskReport, desync: Finding | None) -> TaskReport:

@@ -9,6 +9,7 @@ import logging
 import signal
 import socket
 from collections.abc import Callable, Mapping
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Protocol
 
@@ -60,6 +61,16 @@ def is_supervised(state: Mapping[str, Any], table: ProcessTable = processes) -> 
     return bool(state["boot_id"] == table.boot_id() and table.is_alive(Process(state["pid"], state["start_ticks"])))
 
 
+@dataclass(frozen=True)
+class Guest:
+    """The rules for a command that somebody else started: it is watched, and ended only where a person asks for it."""
+
+    host: str
+    """Its machine, which may be another one than that which sends its data."""
+    look_only: bool = False
+    """Whether nobody may stop it from the dashboard either."""
+
+
 def end_of_unwritten(orphans: Orphans, now: float) -> TaskReport | None:
     """The end of an attempt without supervisor and file, once no process of it is left; None until then."""
     if not orphans.end(now):
@@ -71,18 +82,30 @@ def end_of_unwritten(orphans: Orphans, now: float) -> TaskReport | None:
     return TaskReport(state="failed", reason=Reason.KILLED, message=text)
 
 
-def end_by_restart() -> TaskReport:
-    """The end of an attempt whose machine restarted."""
-    text = f"The machine {socket.gethostname()} restarted while the run was training on it."
+def end_on_other_boot(guest: Guest | None = None) -> TaskReport:
+    """The end of an attempt whose machine restarted, or whose files lie on a disk that another machine shares."""
+    own = socket.gethostname()
+    text = f"The machine {own} restarted while the run was training on it."
+    if guest is not None and guest.host != own:
+        text = f"Its end was never recorded: {guest.host}, or the watching there, ended before it."
     return TaskReport(state="failed", reason=Reason.NODE_LOST, message=text, error=RankError(fault="node"))
 
 
-def end_without_supervisor(folder: Path) -> TaskReport:
+def end_without_supervisor(folder: Path, guest: Guest | None = None) -> TaskReport:
     """The end of an attempt whose supervisor died before its launcher."""
     text = "The attempt's supervisor was killed, and its processes with it."
-    if not (folder / LOCK_FILE).exists():
+    if guest is not None:
+        text = "The `rankzero watch` of its command was killed, and its processes with it."
+    if is_attached(read_object(folder / LAUNCH_FILE)):
+        text = "The process that watched itself was killed."
+    elif not (folder / LOCK_FILE).exists():
         text = f"The attempt's directory was deleted on this node while it ran ({folder}); its processes were ended."
     return TaskReport(state="failed", reason=Reason.KILLED, message=text)
+
+
+def is_attached(launch: Mapping[str, Any]) -> bool:
+    """Whether its process watches itself, as a notebook does: no supervisor of ours, and no process of ours to end."""
+    return bool(launch.get("attached"))
 
 
 def _supervisor(folder: Path, label: str, table: ProcessTable) -> Process | None:
@@ -129,7 +152,9 @@ GRACE_S = 5.0
 
 class Orphans:
     """The processes of one attempt on this node, found by its id in their environment, and as kin of those that the
-    supervisor has recorded in the attempt's folder: a process may have emptied its environment."""
+    supervisor has recorded in the attempt's folder: a process may have emptied its environment.
+
+    What a process that watches itself was, or started before, is not the run's."""
 
     def __init__(
         self,
@@ -158,8 +183,22 @@ class Orphans:
         return not remaining
 
     def _processes(self) -> list[Process]:
-        named = self._table.of_attempt(self._run_id, self._attempt, self._node_rank)
-        return sorted({*named, *self._table.kin([*_recorded(self._folder, self._table.boot_id()), *named])})
+        named = processes_of(self._folder, self._run_id, self._attempt, self._node_rank, self._table)
+        is_alone = is_attached(read_object(self._folder / LAUNCH_FILE))
+        recorded = [] if is_alone else _recorded(self._folder, self._table.boot_id())
+        return sorted({*named, *self._table.kin([*recorded, *named])})
+
+
+def processes_of(
+    folder: Path, run_id: str, attempt: int, node_rank: int, table: ProcessTable = processes
+) -> list[Process]:
+    """Every process whose environment names the attempt in this folder, by the ids with which it was started.
+
+    A watched command has them before the server gives it its place, which may have others."""
+    env = read_object(folder / LAUNCH_FILE).get("env") or {}
+    names = (processes.RUN_VARIABLE, processes.ATTEMPT_VARIABLE, processes.NODE_RANK_VARIABLE)
+    run, number, rank = (env.get(name, own) for name, own in zip(names, (run_id, attempt, node_rank), strict=True))
+    return table.of_attempt(str(run), int(number), int(rank))
 
 
 def _recorded(folder: Path, boot_id: str) -> list[Process]:

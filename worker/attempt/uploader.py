@@ -15,6 +15,7 @@ from domain.clock import SYSTEM_CLOCK, Clock
 from domain.messages import SCRIPT_KINDS, Finding, PointBatch
 from domain.spec import RunSpec
 from worker.attempt.delivery import Remaining
+from worker.attempt.supervision import processes_of
 from worker.checkpoints.upload import CheckpointUploader
 from worker.checkpoints.watching import CheckpointWatch, Unfinished, incomplete_findings
 from worker.hardware.sampler import HardwareFile
@@ -76,7 +77,7 @@ class AttemptUploader:
         self._profiled = _Stream("profiles", lambda now, _: _act(self._profiles.step))
         if checkpoints is None:
             watch = CheckpointWatch(
-                roots, folder / "outbox", ignore=ignore, is_mapped=_is_mapped_by(label, task.node_rank),
+                roots, folder / "outbox", ignore=ignore, is_mapped=_is_mapped_by(folder, label, task.node_rank),
                 world_size=spec.world_size, clock=clock,
             )  # fmt: skip
             checkpoints = CheckpointUploader(watch, client, task, label, clock)
@@ -337,7 +338,7 @@ def _acting(act: Callable[[], bool | None], step: StreamStep) -> Iterator[Iterab
     yield ()
 
 
-def _is_mapped_by(label: str, node_rank: int) -> Callable[[Path], bool]:
+def _is_mapped_by(folder: Path, label: str, node_rank: int) -> Callable[[Path], bool]:
     """A function telling whether a process of the attempt RUN/N can write to a file through an open mmap."""
     run_id, _, attempt = label.partition("/")
-    return lambda path: processes.have_mapped(processes.of_attempt(run_id, int(attempt), node_rank), path)
+    return lambda path: processes.have_mapped(processes_of(folder, run_id, int(attempt), node_rank), path)

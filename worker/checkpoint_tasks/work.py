@@ -25,7 +25,6 @@ from domain.text.formats import size
 from worker.checkpoint_tasks.program import PUSHING, RunProgram, TaskCommand, TaskFailed
 from worker.checkpoints.upload import CheckpointTransfer
 from worker.checkpoints.watching import RESERVE_BYTES, CheckpointCopy
-from worker.environments.environment import EnvironmentMaker
 from worker.launch.interpreter import Unusable, ask, check, find
 from worker.launch.preparation import CannotStart, Downloads, LocalNode, fetch_checkpoint, training_environment
 from worker.node.attempt_files import ENVIRONMENT_FILE
@@ -137,6 +136,8 @@ class TaskWork:
 
     def _python(self) -> str:
         """The Python of the run; its environment is built where it is missing. Raises CannotStart, Unusable."""
+        from worker.environments.environment import EnvironmentMaker  # which most workers never need here
+
         maker = EnvironmentMaker(
             self._own_folder(), self._node, self._client, self._downloads.fetch_code, self._is_stopped,
             lambda report: self._tell("builds the environment of the run", 0, None), self._clock,

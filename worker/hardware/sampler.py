@@ -14,7 +14,7 @@ from worker.hardware.gpus import Gpus, KernelLog
 from worker.hardware.host import Host, RankProcesses, last_records, recorded
 from worker.hardware.readings import Readings
 from worker.node import processes
-from worker.node.attempt_files import STATE_FILE
+from worker.node.attempt_files import LAUNCH_FILE, STATE_FILE
 from worker.node.hardware import GPUS, GpuReader
 from worker.node.regular_files import append
 from worker.node.state_files import read_object
@@ -25,8 +25,6 @@ FILE = "hardware.jsonl"
 """Below the attempt's directory: one line a sample."""
 EVERY_S = 5.0
 DIGITS = 12
-RUN_OF_FOLDER = -4
-"""Of the parts of an attempt's folder: RUN/attempts/N/nodeK."""
 
 
 @dataclass(frozen=True)
@@ -112,7 +110,7 @@ def _process_memory(gpus: Iterable[Readings]) -> dict[int, float]:
 def _own_processes(attempt: SampledAttempt, gpus: Mapping[str, Readings]) -> dict[str, int]:
     """How many processes of the attempt are on each of its GPUs; empty where the driver shows none on any of them, as
     in a container that does not see their numbers."""
-    run_id = attempt.folder.parts[RUN_OF_FOLDER]
+    run_id = read_object(attempt.folder / LAUNCH_FILE).get("env", {}).get(processes.RUN_VARIABLE)
     own = {
         device: sum(processes.environment(pid).get(processes.RUN_VARIABLE) == run_id for pid in _pids(gpus[device]))
         for device in attempt.devices

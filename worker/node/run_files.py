@@ -26,7 +26,7 @@ LOGGERS = "probe/loggers"
 """Folder of what the script's loggers got, below the attempt's directory."""
 MAX_DEPTH = 16
 MAX_ENTRIES = 500_000
-_RUN_DIRECTORY = re.compile(r"(?P<data>.*)/runs/[a-z0-9]{10}/attempts/\d+/node\d+")
+_RUN_DIRECTORY = re.compile(r"(?P<data>.*)/(runs/[a-z0-9]{10}/attempts/\d+/node\d+|watched/[a-z0-9]{10}/attempt)")
 
 
 Entries = Iterator[os.DirEntry[str]]

@@ -9,7 +9,7 @@ import threading
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any, Literal, Protocol
 
 from domain import protocol
 from domain.clock import SYSTEM_CLOCK, Clock
@@ -19,7 +19,7 @@ from worker.node.state_files import write_whole
 from worker.session.answers import DesiredState, Registration
 from worker.session.client import Client
 from worker.session.failures import Ended, RequestRefused, ServerAway, Unauthorized
-from worker.session.options import NO_TOKEN, NodeIdentity
+from worker.session.options import NO_TOKEN
 
 log = logging.getLogger("worker")
 SILENT_S = 4.0
@@ -65,11 +65,20 @@ class SessionOwner(ABC):
         """Note that the server has answered."""
 
 
+class Identity(Protocol):
+    """A node's name and tokens, as its data directory keeps them; most are `NodeIdentity`."""
+
+    file: Path
+    values: dict[str, Any]
+    name: str
+    join_token: str
+
+
 class ServerSession:
     """Run `poll` and `report_load` in one thread each, until `close`."""
 
     def __init__(
-        self, client: Client, identity: NodeIdentity, owner: SessionOwner, kind: Kind, clock: Clock = SYSTEM_CLOCK
+        self, client: Client, identity: Identity, owner: SessionOwner, kind: Kind, clock: Clock = SYSTEM_CLOCK
     ) -> None:
         self._client, self._identity, self._owner, self._kind, self._clock = client, identity, owner, kind, clock
         self._log = logging.getLogger("worker" if kind == "node" else kind)

@@ -19,7 +19,7 @@ from domain.messages import HeldAttempt, Reason, TaskReport
 from domain.text.paths import problem_in_words
 from worker.attempt.attempt import LocalAttempt, TaskKey, key_of
 from worker.attempt.reports import Shutdown
-from worker.attempt.supervision import Background, Orphans, Spawn
+from worker.attempt.supervision import Background, Guest, Orphans, Spawn
 from worker.checkpoints.upload import send_again
 from worker.environments import folders
 from worker.launch import compile_cache
@@ -54,11 +54,13 @@ class Daemon:
         client_of: ClientOf | None = None,
         clock: Clock = SYSTEM_CLOCK,
         table: ProcessTable = processes,
+        guest: Guest | None = None,
     ) -> None:
-        """`client_of`: the client for each attempt, where it is not the node's."""
+        """`client_of`: the client for each attempt, where it is not the node's. `guest`: where others start commands
+        and this node only watches them."""
         self._node, self._client_of = node, client_of or (lambda _: client)
         self._spawn, self._background = spawn, background
-        self._clock, self._table = clock, table
+        self._clock, self._table, self._guest = clock, table, guest
         self._attempts: dict[TaskKey, LocalAttempt] = {}
         self._lost_attempts: dict[TaskKey, tuple[Assignment, Orphans]] = {}
         self._desired_state: DesiredState | None = None
@@ -263,10 +265,13 @@ class Daemon:
                 error,
             )
             return None
+        if folder.is_symlink():  # of a watched command, whose processes know the folder by its own name
+            folder = folder.readlink()
         client = self._client_of(assignment)
         attempt = LocalAttempt(
-            assignment, folder, self._node, client, self._spawn, self._background, self._clock, self._table
-        )
+            assignment, folder, self._node, client, self._spawn, self._background, self._clock, self._table,
+            self._guest,
+        )  # fmt: skip
         self._attempts[attempt.key] = attempt
         return attempt
 
@@ -396,10 +401,11 @@ class Daemon:
 
     def _forget(self, attempt: LocalAttempt) -> None:
         del self._attempts[attempt.key]
-        data = self._node.data_dir
-        in_use = {compile_cache.folder_of(other.assignment.spec, data) for other in self.attempts}
-        self._background(partial(compile_cache.drop_oldest, data, in_use))
-        self._background(partial(folders.tidy, data))
+        if self._guest is None:  # a guest keeps nothing for other runs
+            data = self._node.data_dir
+            in_use = {compile_cache.folder_of(other.assignment.spec, data) for other in self.attempts}
+            self._background(partial(compile_cache.drop_oldest, data, in_use))
+            self._background(partial(folders.tidy, data))
         for activity, key in list(self._backoffs):
             if key == attempt.key:
                 self._backoffs.pop((activity, key), None)

@@ -14,6 +14,7 @@ from domain.clock import SYSTEM_CLOCK, Clock
 from domain.messages import HeldAttempt
 from worker.attempt.attempt import TaskKey
 from worker.attempt.reports import Shutdown
+from worker.attempt.supervision import Guest
 from worker.checkpoint_tasks.program import RunProgram, run_program
 from worker.checkpoint_tasks.tasks import NodeCheckpointTasks
 from worker.hardware.faults import RecentFaults
@@ -51,13 +52,15 @@ class Trainings:
         supervisors: Supervisors | None = None,
         table: ProcessTable = processes,
         run_program: RunProgram = run_program,
+        guest: Guest | None = None,
     ) -> None:
         """`imports_ahead`: import torch also before the first launch. `client_of`: the client for each attempt, where
-        it is not `client`. `on_step` is called after each step, with `order` as it was before."""
+        it is not `client`. `on_step` is called after each step, with `order` as it was before. `guest`: where others
+        start commands and this node only watches them."""
         self._node, self._faults, self._on_step = node, faults, on_step
         self._imports_ahead, self._clock = imports_ahead, clock
         self._supervisors = supervisors or Supervisors(node.data_dir, is_warm=is_warm, clock=clock)
-        self.daemon = Daemon(client, node, self._supervisors.spawn, self.in_background, client_of, clock, table)
+        self.daemon = Daemon(client, node, self._supervisors.spawn, self.in_background, client_of, clock, table, guest)
         self._checkpoint_tasks = NodeCheckpointTasks(
             node, client_of or (lambda _: client), lambda: self.adoption, run_program, clock
         )
@@ -68,6 +71,8 @@ class Trainings:
         self._wake, self._closed, self._pauses = threading.Event(), threading.Event(), LoopPauses(clock)
         self._idle_cores, self._has_orders = IdleCores(), False
         self._has_stopped_stepping: threading.Event | None = None
+        self._loops: list[threading.Event] = []
+        """Each is set once its loop has ended."""
 
     @property
     def data(self) -> Path:
@@ -108,8 +113,7 @@ class Trainings:
         """Find what an earlier process left, and begin to work."""
         self.daemon.recover_attempts()
         loops = (self._take_checkpoints, self._send_checkpoints, self._sample_hardware, self._prepare_starts)
-        for loop in loops:
-            start_thread(loop.__name__, loop, self._clock)
+        self._loops = [start_thread(loop.__name__, loop, self._clock) for loop in loops]
         self._checkpoint_tasks.start()
         if (keep_s := self._node.keep_attempts_s) is not None:
             ended = EndedAttempts(self._node.data_dir, keep_s, self._is_in_use, self._clock)
@@ -137,6 +141,12 @@ class Trainings:
         self._wake.set()
         if self._has_stopped_stepping is not None:
             self._clock.pause(limit_s, self._has_stopped_stepping)
+
+    def end(self) -> None:
+        """End the loops and wait for them, so that others may work on the same folders."""
+        self.close(math.inf)
+        for ended in self._loops:
+            self._clock.wait(math.inf, ended)
 
     def wake(self) -> None:
         """End the current pause."""

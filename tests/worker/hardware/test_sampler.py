@@ -175,10 +175,10 @@ def test_faults_are_read_also_while_nothing_trains_and_sent_for_a_while(tmp_path
 
 
 def test_a_gpu_without_a_process_of_the_run_is_known_where_the_driver_shows_any(tmp_path):
-    folder = tmp_path / "abcdefghij" / "attempts" / "1" / "node0"
-    (folder / "probe").mkdir(parents=True)
+    folder, own = tmp_path, {"RANKZERO_RUN_ID": "abcdefghij"}
+    (folder / "probe").mkdir()
     write_state(folder, running_at=1.0)
-    own = {"RANKZERO_RUN_ID": "abcdefghij"}
+    (folder / "launch.json").write_text(json.dumps({"env": own}))
     rank = started([sys.executable, "-c", "input()"], stdin=subprocess.PIPE, env=os.environ | own)
     try:
         busy = {"processes": [{rank.pid: 1 << 30, os.getpid(): 1 << 20}]}

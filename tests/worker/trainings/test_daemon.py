@@ -200,7 +200,7 @@ def test_a_mistake_of_ours_before_the_start_ends_the_attempt_with_a_sentence(nod
     def broken(*_):
         raise NameError("name 'nobody' is not defined")
 
-    monkeypatch.setattr("worker.attempt.attempt.prepare", broken)
+    monkeypatch.setattr("worker.attempt.preparation.prepare", broken)
     node.assign(node.assignment(node.script(nothing)))
     end = node.until_settled()
     assert (end.state, end.reason) == ("failed", Reason.LAUNCH_FAILED)
