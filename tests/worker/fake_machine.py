@@ -141,14 +141,14 @@ class FakeMachine:
         self.supervisors: list[FakeProcess] = []
         self.supervisors_hang = False
         """Whether supervisors do nothing."""
-        self._newest = FIRST_PID
+        self.newest = FIRST_PID
 
     def start(
         self, program: Program, parent: int = 0, env: Mapping[str, str] | None = None, argv: Iterable[str] = ()
     ) -> FakeProcess:
         """Start a process."""
-        self._newest += 1
-        process = self.living[self._newest] = FakeProcess(self, self._newest, parent, env or {}, argv)
+        self.newest += 1
+        process = self.living[self.newest] = FakeProcess(self, self.newest, parent, env or {}, argv)
 
         def live() -> None:
             with suppress(Ended):

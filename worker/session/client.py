@@ -39,6 +39,7 @@ from domain.messages import (
     TaskReport,
 )
 from domain.profiles.records import RankProfile
+from domain.watching.messages import WatchAnswer, WatchRequest
 from worker.session import bodies
 from worker.session.answers import (
     CheckpointUpload,
@@ -114,6 +115,11 @@ class Client:
         self.node_id = registration.node_id
         self.remember(0, "")
         return registration
+
+    def watch(self, request: WatchRequest) -> WatchAnswer:
+        """Ask for the place of a watched command in a run, as the person whose token this client has."""
+        answer = self._json("POST", "/api/watch", content=request.model_dump_json(), conflict_error=RequestRefused)
+        return _read(WatchAnswer, answer)
 
     def remember(self, fence: int, label: str) -> None:
         """Name with every request the store this node works for and the newest attempt received from it."""
