@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Collection
 from typing import Any, NamedTuple, cast
 
-from sqlalchemy import ColumnElement, Table, and_, bindparam, or_, select
+from sqlalchemy import ColumnElement, Table, and_, bindparam, not_, or_, select
 from sqlalchemy.orm import Session
 
 from db import acting
@@ -13,6 +13,7 @@ from db.exceptions import NoSuchNode, NoSuchRun, NotOwner, Superseded
 from db.models import Attempt, HistoryEntry, Node, Run, Task
 from domain.messages import LIVE_STATES, TERMINAL_STATES
 from domain.spec import RunSpec
+from domain.watching.guests import PREFIX
 
 _PART = (
     select(Task, Attempt)
@@ -46,8 +47,8 @@ def latest_attempt(session: Session, run_id: str) -> Attempt:
 
 
 def node_named(session: Session, node: str) -> Node:
-    """A node by its name or id. Raises NoSuchNode."""
-    named = select(Node).where(or_(Node.name == node, Node.id == node), Node.removed_at.is_(None))
+    """A node of ours by its name or id; guests leave by themselves. Raises NoSuchNode."""
+    named = select(Node).where(or_(Node.name == node, Node.id == node), Node.removed_at.is_(None), is_ours())
     match = session.scalars(named.order_by(Node.id != node)).first()
     if match is None:
         raise NoSuchNode(f"There is no node {node!r}.")
@@ -98,6 +99,11 @@ def task_is_wanted() -> ColumnElement[bool]:
 
     It runs or ends them, has to prove that a lost one has ended, or sends what an ended one has left."""
     return or_(Task.lost_at.is_not(None), task_is_live(), Task.delivery.is_not(None))
+
+
+def is_ours() -> ColumnElement[bool]:
+    """A condition on nodes: no guest, of which nobody here decides."""
+    return not_(Node.pool.startswith(PREFIX))
 
 
 def has_devices() -> ColumnElement[bool]:

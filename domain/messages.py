@@ -273,6 +273,8 @@ class TaskReport(BaseModel):
     """With the end: the data still to be sent; None: none, now or later."""
     seen: SeenRanks | None = None
     """Of a watched command: sent whenever more ranks are seen; None: nothing new."""
+    ended_at: Moment | None = None
+    """With the end: when the last process ended, by the node's clock; it may be told of much later."""
 
 
 class Finding(BaseModel):

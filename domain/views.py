@@ -15,6 +15,7 @@ from domain.protocol import PROTOCOL
 from domain.series.goals import BaselineChange
 from domain.spec import RunSpec
 from domain.text.formats import agree, as_list, duration_words, part_of
+from domain.watching.views import WatchedView
 
 
 @dataclass(frozen=True)
@@ -191,6 +192,8 @@ class RunView:
     """What launched it for them: a token, sweep or alert."""
     delivery: DeliveryView | None = None
     """The data still to be sent after its end; None when everything is stored or stays on its node."""
+    watched: WatchedView | None = None
+    """What somebody else started; None: it was launched here, or imported."""
     against_baseline: BaselineChange | None = None
     """Its result beside that of its project's baseline; only when a single run is read."""
 

@@ -39,6 +39,7 @@ from dashboard.api import (
     statuses,
     system,
     tokens,
+    watching,
 )
 from dashboard.api.context import CHECKPOINT_THREADS, Threads
 from dashboard.api.runs import (
@@ -152,6 +153,7 @@ ROUTERS = (
     overview,
     compare,
     transfer,
+    watching,
     code,
     audit,
     secrets,

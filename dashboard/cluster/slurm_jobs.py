@@ -13,7 +13,9 @@ from dashboard.security.keys.token_files import Credentials
 from db.engine import Store
 from db.exceptions import NotOwner
 from db.slurm import slurm_jobs
+from db.watched import guests
 from domain.messages import JobReport
+from domain.watching.guests import is_guest
 
 log = logging.getLogger("rankzero")
 
@@ -40,10 +42,12 @@ class SlurmJobs:
             self._hub.desired_state_changed()
 
     def desired_state(self, node_id: str) -> dict[str, Any]:
-        """The additional desired state of gateways and of jobs' nodes; empty for all other nodes."""
+        """The additional desired state of gateways, jobs' nodes and guests; empty for all other nodes."""
         pool = self._pool(node_id)
         if not pool:
             return {}
+        if is_guest(pool):
+            return {"leave": not guests.has_to_do(self._store, node_id)}
         if pool == slurm_jobs.GATEWAY:
             jobs = slurm_jobs.job_requests(self._store, node_id, self._credentials.job_secret)
             return {"jobs": document(jobs)}
@@ -59,6 +63,8 @@ class SlurmJobs:
             return
         if job is None and (not pool or pool == slurm_jobs.GATEWAY):
             return
+        if is_guest(pool):
+            raise NotOwner("A guest joins with the token that it was given with its place in a run.")
         if job is None or pool != slurm_jobs.pool_of(job):
             raise NotOwner("The secret of a Slurm job is valid only for the workers of that job.")
         if not slurm_jobs.is_live(self._store, job):

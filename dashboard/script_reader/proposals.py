@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from dashboard.script_reader.options import Option, written
 from dashboard.script_reader.source import ScriptProgram
 from domain.catalogue import InputKind
+from domain.launch.plan import RESUME_OPTIONS
 from domain.spec import FIELDS, PASSED
 
 
@@ -21,8 +22,7 @@ def propose(options: Sequence[Option], program: ScriptProgram | None = None) -> 
 
 NAMES: dict[str, str] = {
     **{name: FIELDS[name].script_options for name in PASSED if name != "precision"},
-    "resume": "resume_from_checkpoint resume_checkpoint resume_from resume_path resume_ckpt resume_file resume "
-    "load_checkpoint restore_from ckpt_path",
+    "resume": " ".join(RESUME_OPTIONS),
     "run_dir": "output_dir out_dir outdir save_dir checkpoint_dir ckpt_dir work_dir results_dir exp_dir run_dir "
     "default_root_dir",
 }

@@ -11,6 +11,7 @@ from typing import Self
 from weakref import WeakValueDictionary
 
 from dashboard.clock import AnchoredTime, Lease
+from dashboard.cluster.guests import Guests
 from dashboard.cluster.health import NodeHealth
 from dashboard.cluster.installations import Installations
 from dashboard.cluster.join_tokens import JoinTokens
@@ -120,6 +121,7 @@ class Parts:
         self.lost_nodes = LostNodes()
         self.check_disk_space()
         self.jobs = SlurmJobs(store, self.clock, self.hub, self.credentials, self.task_changed)
+        self.guests = Guests(store, self.clock, self.registry.forget)
         self.scheduler = Scheduler(
             store, self.clock, self.registry, self.jobs, settings.lost_after_s, self.runs_changed
         )

@@ -18,7 +18,7 @@ from dashboard.service.parts import Parts
 from db import acting
 from db.attempts import attempt_queries, deliveries
 from db.checkpoints import checkpoint_requests
-from db.exceptions import NoSuchRun
+from db.exceptions import NoSuchRun, WrongState
 from db.lookups import latest_attempt
 from db.nodes import node_queries, node_reports, node_requests
 from db.nodes.node_reports import Claim, RegisteredNode
@@ -77,8 +77,10 @@ class Service(Parts):
     def launchable(self, spec: RunSpec, cluster: ClusterNodes, like: str | None) -> RunSpec:
         """Return a spec that passes the cheap checks, with the secrets of the run `like`.
 
-        Raises InvalidRequest, NoSuchReference: it names what is not there, or is hidden; Denied."""
+        Raises InvalidRequest, NoSuchReference: it names what is not there, or is hidden; Denied; WrongState."""
         acting.rights().check(Action.LAUNCH, project_of(spec))
+        if like:
+            run_requests.check_launched_here(self.store, like)
         original = run_requests.specification(self.store, like) if like and has_mask(spec) else None
         if original and has_mask(original):  # imported without its secrets
             original = None
@@ -127,7 +129,7 @@ class Service(Parts):
         """Stop a run of a removed person; return whether the actor may."""
         try:
             self.stop(run_id, reason=f"{name} was removed")
-        except (NoSuchRun, Denied):
+        except (NoSuchRun, Denied, WrongState):
             return False
         return True
 

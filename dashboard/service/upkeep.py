@@ -25,6 +25,7 @@ def _decide(parts: Parts) -> None:
         parts.deletions.sweep()
         parts.retention.sweep()
         parts.compression.sweep()
+        parts.guests.sweep()
     parts.registry.write_down()
     parts.access_tokens.write_down()
     parts.access_tokens.close_ended()

@@ -11,7 +11,7 @@ from db.alerts import events
 from db.alerts.alerts import AlertView
 from db.attempts.new_attempt import changes_before, origin_limit, request_rollback, spec_after_rollbacks
 from db.engine import Store
-from db.models import Alert, AlertEvent, Attempt
+from db.models import Alert, AlertEvent, Attempt, WatchedRun
 from db.runs import run_requests
 from domain.alerts.judgement import RunEvent
 from domain.alerts.rules import MOST_ROLLBACKS, Act, RateChange
@@ -67,6 +67,9 @@ def _acted(
         return None, "It had already ended, so nothing was done."
     if attempt.stop_requested_at is not None or attempt.end_requested_at is not None or attempt.rollback:
         return None, "It was already ending, so nothing was done."
+    watched = session.get(WatchedRun, attempt.run_id)
+    if watched is not None and (watched.look_only or alert.act != Act.END):
+        return None, "Somebody else started it elsewhere, so nothing was done."
     if alert.act == Act.END:
         _end(session, attempt, alert, event.sentence, now)
         return Act.END, "The run is ended."

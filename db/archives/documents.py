@@ -29,6 +29,7 @@ from db.models import (
     Series,
     Snapshot,
     Task,
+    WatchedRun,
 )
 from db.models.base import Base, ExactFloat
 from domain.collectives import NodeCollectives
@@ -62,6 +63,8 @@ class RunDocument(BaseModel):
     tags: list[str]
     imported_from: ImportFormat | None = None
     """The importer that added the run to the store it comes from; None: it trained there."""
+    watched: Row | None = None
+    """What somebody else started; None: it was launched."""
     snapshot: Row | None
     nodes: list[Row]
     attempts: list[AttemptDocument]
@@ -91,6 +94,7 @@ def run_document(store: Store, run_id: str, with_checkpoints: bool = True) -> Ru
             run=document_of(run) | {"spec": masked_spec(spec).model_dump(mode="json")},
             tags=list(session.scalars(select(RunTag.tag).where(RunTag.run_id == run_id).order_by(RunTag.tag))),
             imported_from=None if (mark := session.get(ImportedRun, run_id)) is None else mark.format,
+            watched=None if (seen := session.get(WatchedRun, run_id)) is None else document_of(seen),
             snapshot=None if snapshot is None else document_of(snapshot),
             nodes=_nodes(session, documents),
             attempts=documents,

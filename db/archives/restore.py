@@ -32,6 +32,7 @@ from db.models import (
     RunTag,
     Series,
     Task,
+    WatchedRun,
     new_id,
 )
 from db.people import audit
@@ -158,6 +159,8 @@ class _Restoration:
         self._session.add(run)
         self._session.flush()
         self._session.add_all(RunTag(run_id=run.id, tag=tag) for tag in dict.fromkeys(document.tags))
+        if document.watched is not None:
+            self._session.add(row_of(WatchedRun, document.watched, run_id=run.id, key=None))
         self._add_nodes(document.nodes)
         for attempt in document.attempts:
             self._add_attempt(run.id, attempt)

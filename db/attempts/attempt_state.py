@@ -13,7 +13,7 @@ from db.attempts import deliveries
 from db.attempts.new_attempt import POLICY, by_policy, open_next_attempt
 from db.health import incidents
 from db.lookups import add_history
-from db.models import Attempt, Checkpoint, Node, Run, Series, Task
+from db.models import Attempt, Checkpoint, Node, Run, Series, Task, WatchedRun, WatchedTask
 from db.people.users import by_whom
 from domain.messages import SCRIPT_KINDS, TERMINAL_STATES, Reason, State
 from domain.recovery import FailedAttempt, Leave, Restart, UnclearCheckpoint, decide_restart
@@ -23,13 +23,13 @@ from domain.spec import RunSpec
 def combine(session: Session, attempt: Attempt, now: float) -> None:
     """Set the attempt's state from its tasks' states alone, with history, and apply the restart policy at its end."""
     tasks = list(session.scalars(select(Task).where(Task.fence == attempt.fence).order_by(Task.node_rank)))
-    before, attempt.state = attempt.state, _state_of(attempt, tasks)
+    before, attempt.state = attempt.state, _state_of(session, attempt, tasks)
     if attempt.state == State.RUNNING and attempt.started_at is None:
         attempt.started_at = now
     if attempt.state != State.STARTING:
         attempt.waiting_for = None
     if attempt.state in TERMINAL_STATES:
-        attempt.ended_at = now
+        attempt.ended_at = _ended_at(session, attempt, now)
         first = _explain(session, attempt, tasks)
         if attempt.state == State.FAILED and first is not None and attempt.stop_requested_at is None:
             incidents.attempt_failed(session, attempt, first, now)
@@ -39,15 +39,28 @@ def combine(session: Session, attempt: Attempt, now: float) -> None:
         carry_on(session, attempt, now)
 
 
-def _state_of(attempt: Attempt, tasks: Sequence[Task]) -> State:
+def _state_of(session: Session, attempt: Attempt, tasks: Sequence[Task]) -> State:
     states = {State(task.state) for task in tasks}
     if states <= TERMINAL_STATES:
         order = (State.FAILED, State.STOPPED, State.SUCCEEDED)
         last = next(state for state in order if state in states)
         return State.FAILED if last == State.STOPPED and _was_ended_by_policy(attempt) else last
+    if len(states) > 1 and is_watched(session, attempt):
+        return State.STOPPING if State.STOPPING in states else State.RUNNING
     if State.STOPPING in states or states & {State.FAILED, State.STOPPED}:
         return State.STOPPING
     return State.STARTING if State.STARTING in states else State.RUNNING
+
+
+def _ended_at(session: Session, attempt: Attempt, now: float) -> float:
+    """When the last process ended: of a watched run that may be long ago, of any other it is now."""
+    ended_at = session.scalar(select(func.max(WatchedTask.ended_at)).where(WatchedTask.fence == attempt.fence))
+    return now if ended_at is None else max(ended_at, attempt.started_at or ended_at)
+
+
+def is_watched(session: Session, attempt: Attempt) -> bool:
+    """Whether others started it: its processes come, end and are left alone one by one."""
+    return session.get(WatchedRun, attempt.run_id) is not None
 
 
 def _was_ended_by_policy(attempt: Attempt) -> bool:

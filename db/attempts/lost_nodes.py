@@ -14,7 +14,7 @@ from db.attempts.new_attempt import by_policy
 from db.engine import Store
 from db.health import incidents
 from db.lookups import add_history
-from db.models import Attempt, File, FindingRow, Node, Run, Series, Task
+from db.models import Attempt, File, FindingRow, Node, Run, Series, Task, WatchedRun
 from domain.liveness import SILENT_AFTER_S
 from domain.messages import LIVE_STATES, TERMINAL_STATES, Reason, State
 from domain.preflight import names
@@ -29,10 +29,12 @@ STEPS_MISSED = 3
 """Ranks count as standing still after this many mean step times without a step, where that is longer."""
 
 RESUME_IT = "Resume it from its latest checkpoint; with max_restarts a run restarts automatically."
+START_IT = "Start its command again, from its latest checkpoint."
 _SPAN_S = Series.last_wall - Series.first_wall
 _WITH_SILENT_NODES = (
-    select(Attempt, Run.spec["on_lost_node"].as_string())
+    select(Attempt, Run.spec["on_lost_node"].as_string(), WatchedRun.run_id.is_not(None))
     .join(Run, Run.id == Attempt.run_id)
+    .outerjoin(WatchedRun, WatchedRun.run_id == Run.id)
     .where(
         Attempt.state.in_(LIVE_STATES),
         Attempt.fence.in_(
@@ -76,6 +78,8 @@ class SilentAttempt:
     """Whether a connected worker reports that its ranks hang."""
     ends_at_once: bool = False
     """Whether the run's policy ends it at once, even if its other ranks still step."""
+    is_watched: bool = False
+    """Whether others started it: nothing here ends its other processes."""
 
     def lost(self, lost_after_s: float) -> list[Share]:
         """The tasks on lost nodes that have not ended."""
@@ -93,6 +97,8 @@ def verdict(attempt: SilentAttempt, lost_after_s: float, silent_after_s: float) 
         return "write off"
     if attempt.is_ending:
         return "wait" if living else "write off"
+    if attempt.is_watched and living:
+        return "wait"
     if attempt.ends_at_once:
         return "end"
     if not remaining or any(share.silent_s >= silent_after_s for share in living):
@@ -112,16 +118,16 @@ class LostNodes:
         silent_after_s = min(SILENT_AFTER_S, lost_after_s)
         with store.read() as session:
             attempts = _with_silent_nodes(session, now - min(LOOK_AFTER_S, silent_after_s))
-            fences = [attempt.fence for attempt, _ in attempts]
+            fences = [attempt.fence for attempt, *_ in attempts]
             shares = _shares(session, fences, now) if fences else {}
             observed = {
                 attempt.fence: self._look(session, attempt, shares[attempt.fence], now, silent_after_s)
-                for attempt, _ in attempts
+                for attempt, *_ in attempts
             }
         self._still = {fence: self._still[fence] for fence in observed}
         changed = []
-        for attempt, ends_at_once in attempts:
-            silent_attempt = replace(observed[attempt.fence], ends_at_once=ends_at_once)
+        for attempt, ends_at_once, is_watched in attempts:
+            silent_attempt = replace(observed[attempt.fence], ends_at_once=ends_at_once, is_watched=is_watched)
             decision = verdict(silent_attempt, lost_after_s, silent_after_s)
             if decision != "wait" and _carry_out(store, attempt.fence, decision, silent_attempt, now, lost_after_s):
                 changed.append(attempt.run_id)
@@ -144,11 +150,11 @@ class LostNodes:
         )
 
 
-def _with_silent_nodes(session: Session, silent_since: float) -> list[tuple[Attempt, bool]]:
-    """Live attempts with a live task on a node silent since `silent_since`, and whether their run's policy ends them
-    as soon as a node is lost."""
+def _with_silent_nodes(session: Session, silent_since: float) -> list[tuple[Attempt, bool, bool]]:
+    """Live attempts with a live task on a node silent since `silent_since`, whether their run's policy ends them as
+    soon as a node is lost, and whether others started them."""
     live = session.execute(_WITH_SILENT_NODES, {"silent_since": silent_since})
-    return [(attempt, on_lost_node == "end") for attempt, on_lost_node in live]
+    return [(attempt, on_lost_node == "end", is_watched) for attempt, on_lost_node, is_watched in live]
 
 
 def _shares(session: Session, fences: Sequence[int], now: float) -> dict[int, list[Share]]:
@@ -218,6 +224,18 @@ def _carry_out(
         return True
 
 
+def write_off_lost(session: Session, attempt: Attempt, now: float, lost_after_s: float) -> None:
+    """Mark the tasks of a watched attempt on lost nodes as ended: their command was started again elsewhere."""
+    if attempt.state in TERMINAL_STATES:
+        return
+    shares = _shares(session, [attempt.fence], now)[attempt.fence]
+    observed = SilentAttempt(shares, is_ending=False, has_started=True, still_s=0.0, is_watched=True)
+    for share in observed.lost(lost_after_s):
+        _write_off(session.get_one(Task, (attempt.fence, share.node_rank)), attempt, share, observed, now)
+    session.flush()
+    combine(session, attempt, now)
+
+
 def _request_end(
     session: Session, attempt: Attempt, observed: SilentAttempt, lost: Sequence[Share], now: float
 ) -> None:
@@ -251,7 +269,7 @@ def _write_off(task: Task, attempt: Attempt, share: Share, observed: SilentAttem
     task.state, task.reported_at = State.STOPPED if is_stop else State.FAILED, now
     task.reason = None if is_stop else Reason.NODE_LOST
     task.lost_at = now
-    task.next_step = None if is_stop else RESUME_IT
+    task.next_step = None if is_stop else START_IT if observed.is_watched else RESUME_IT
     task.message = _write_off_words(share, observed, is_stop)
 
 
@@ -264,4 +282,6 @@ def _write_off_words(share: Share, observed: SilentAttempt, is_stop: bool) -> st
         )
     if not observed.has_started:
         return f"The node {share.node} was lost before the run started on it: {silence}."
+    if observed.is_watched:
+        return f"{share.node} was lost: {silence}. What still runs there is taken up again when it is back."
     return f"The node {share.node} was lost: {silence}. Processes still running there end as soon as it is back."

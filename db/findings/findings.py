@@ -19,8 +19,9 @@ from domain.performance.slow_ranks import KIND as SLOW_RANK
 from domain.series import divergence
 from domain.text.formats import size
 from domain.views import FindingView
+from domain.watching.worlds import KIND as WORLDS_DIFFER
 
-JUDGED_BY_SERVER = frozenset({SLOW_RANK, LOSS_JUMPS})
+JUDGED_BY_SERVER = frozenset({SLOW_RANK, LOSS_JUMPS, WORLDS_DIFFER})
 """Kinds that take the reports of all nodes, or of earlier attempts: no single node's list resolves them."""
 _OPEN = (
     select(FindingRow.fence, FindingRow.kind, FindingRow.evidence)
@@ -54,12 +55,15 @@ def finding_judged(store: Store, fence: int, kind: str, finding: Finding | None,
         attempt = session.get(Attempt, fence)
         if attempt is None or attempt.state in TERMINAL_STATES:
             return None
-        row = session.scalars(_of_task(fence, 0).filter_by(kind=kind)).first()
-        if finding is not None:
-            is_news = _store_finding(session, attempt, 0, finding, row, now)
-        else:
-            is_news = row is not None and _resolve(session, attempt, row, now)
-        return attempt.run_id if is_news else None
+        return attempt.run_id if judge(session, attempt, kind, finding, now) else None
+
+
+def judge(session: Session, attempt: Attempt, kind: str, finding: Finding | None, now: float) -> bool:
+    """Store what was judged of an attempt; return whether that is news."""
+    row = session.scalars(_of_task(attempt.fence, 0).filter_by(kind=kind)).first()
+    if finding is not None:
+        return _store_finding(session, attempt, 0, finding, row, now)
+    return row is not None and _resolve(session, attempt, row, now)
 
 
 def findings(store: Store, run_id: str, attempt: int | None = None) -> list[FindingView]:

@@ -10,7 +10,7 @@ from sqlalchemy import delete, func, or_, select
 from sqlalchemy.orm import Session
 
 from db.engine import Store
-from db.lookups import add_history
+from db.lookups import add_history, is_ours
 from db.models import Attempt, IncidentRow, Node, QuarantineRow, Run, Task
 from db.people.visibility import is_private
 from domain.health.quarantine import (
@@ -31,6 +31,7 @@ from domain.performance.slow_ranks import SlowRank
 from domain.performance.slow_ranks import sentence as slow_sentence
 from domain.text.formats import plural
 from domain.views import PreflightCell
+from domain.watching.guests import is_guest
 
 SLURM = "slurm/"
 MINUTE_S, HOUR_S = 60.0, 3600.0
@@ -64,7 +65,9 @@ NOWHERE = OfAttempt()
 def remember(
     session: Session, node: Node, incident: Incident, key: str, now: float, origin: OfAttempt = NOWHERE
 ) -> bool:
-    """Store an incident unless its key is known, and judge the node; False when it was known."""
+    """Store an incident unless its key is known, and judge the node; False when it was known, or is of a guest."""
+    if is_guest(node.pool):
+        return False
     machine = machine_of(node)
     same_incident = select(IncidentRow.id).where(IncidentRow.machine == machine, IncidentRow.key == key)
     if session.scalar(same_incident) is not None:
@@ -102,7 +105,7 @@ def attempt_failed(session: Session, attempt: Attempt, first: Task, now: float) 
 
 def contact_lost(session: Session, attempt: Attempt, node_ranks: Collection[int], now: float) -> None:
     """Remember that an attempt failed because nodes were silent, unless most nodes are."""
-    last_seen = select(Node.last_seen).where(Node.removed_at.is_(None), Node.last_seen > now - JUST_SILENT_S)
+    last_seen = select(Node.last_seen).where(Node.removed_at.is_(None), Node.last_seen > now - JUST_SILENT_S, is_ours())
     of_attempt = select(Node).join(Task, Task.node_id == Node.id).where(Task.fence == attempt.fence)
     lost_nodes = session.scalars(of_attempt.where(Task.node_rank.in_(node_ranks))).all()
     silent_after_s = min([SILENT_AFTER_S, *(now - node.last_seen for node in lost_nodes)])
@@ -132,7 +135,8 @@ def _is_excused(node: Node) -> bool:
 
 def _is_alone(session: Session, node: Node, now: float) -> bool:
     """Whether no other node was heard lately: to leave out the only one would leave nothing."""
-    others = select(Node.id).where(Node.id != node.id, Node.removed_at.is_(None), Node.last_seen > now - JUST_SILENT_S)
+    others = select(Node.id).where(Node.id != node.id, Node.removed_at.is_(None), is_ours())
+    others = others.where(Node.last_seen > now - JUST_SILENT_S)
     return session.scalars(others.limit(1)).first() is None
 
 

@@ -45,3 +45,11 @@ class WatchedTask(Base):
     pid: Mapped[int]
     began_at: Mapped[float]
     """By its own clock."""
+    ranks: Mapped[int | None]
+    """Ranks that it starts: as its command says, then as many as its probe saw."""
+    world_size: Mapped[int | None]
+    """The world that its ranks know: as its environment says, then as its probe saw."""
+    seen_at: Mapped[float | None]
+    """When its probe last saw more of them; None: not yet."""
+    ended_at: Mapped[float | None]
+    """When its command ended, by its own clock."""

@@ -12,7 +12,7 @@ from sqlalchemy import func, select
 from db.attempts.liveness import last_heartbeat
 from db.engine import Store
 from db.health.incidents import in_quarantine, machine_of, slurm_nodes_left_out
-from db.lookups import devices_of_others, has_devices
+from db.lookups import devices_of_others, has_devices, is_ours
 from db.models import Attempt, Node, Run, Task
 from db.people.visibility import sees_everything, visible_among, visible_runs
 from domain import protocol
@@ -28,7 +28,9 @@ SLOW_FACTS = ("interface", "clock_offset_s", "clock_error_s")
 
 
 def nodes(store: Store, now: float, lost_after_s: float = 30.0, also: str = "") -> list[NodeView]:
-    """All registered nodes by name, with the run on each device. `also`: the id of one whose Slurm job may be over."""
+    """All registered nodes by name, with the run on each device; guests are shown apart (`db.watched.guests`).
+
+    `also`: the id of one whose Slurm job may be over."""
     occupied = (
         select(Task, Attempt.run_id, Attempt.number, Run.spec["strategy"].as_string())
         .join(Attempt, Attempt.fence == Task.fence)
@@ -44,7 +46,7 @@ def nodes(store: Store, now: float, lost_after_s: float = 30.0, also: str = "") 
         visible = visible_among(session, {run_id for run_id, _, _ in users.values()})
         of_a_job = Node.pool.startswith("slurm:")  # shown until it is lost; its tasks keep its name
         shown = Node.removed_at.is_(None) & (~of_a_job | (Node.last_seen > now - lost_after_s)) | (Node.id == also)
-        registered = session.scalars(select(Node).where(shown).order_by(Node.name))
+        registered = session.scalars(select(Node).where(is_ours(), shown).order_by(Node.name))
         quarantined = {
             machine: {device: Quarantine(row.since, row.why) for device, row in rows.items()}
             for machine, rows in in_quarantine(session).items()

@@ -24,6 +24,7 @@ from domain.messages import LIVE_STATES, HeldAttempt, NodeFacts, NodeLoad
 from domain.people.audit import AuditAction
 from domain.scheduling.fit import SOME_RUN
 from domain.text.formats import agree, clock_minute
+from domain.watching.guests import is_guest
 
 NOT_STORED = ("held", "faults")
 """Fields of a load that are stored elsewhere."""
@@ -77,21 +78,31 @@ def register_node(
     """Register a worker, also again; the token of an earlier registration ends. Raises NameTaken, IdentityEnded.
 
     `facts.held`: only the attempts that the store does not know."""
-    token = secrets.token_urlsafe(32)
     claim = claim if isinstance(claim, Claim) else Claim(claim)
     with store.write() as session:
+        facts = _under_given_name(session, facts, claim)
         node = _known_node(session, facts, claim, now, lost_after_s)
-        if node is None:
-            node = Node(id=secrets.token_hex(5), first_seen=now)
-            session.add(node)
-        node.name, node.instance_id, node.hostname = facts.name, facts.instance_id, facts.hostname
-        node.address, node.labels, node.pool = facts.address, facts.labels, facts.pool
-        node.devices = [device.model_dump() for device in facts.devices]
-        node.info, node.protocol = facts.info, facts.protocol
-        node.unknown_attempts = [attempt.model_dump() for attempt in facts.held] or None
-        node.token_hash, node.last_seen = hash_token(token), now
-        session.flush()
-        return RegisteredNode(node.id, token)
+        return describe(session, node or Node(id=secrets.token_hex(5), first_seen=now), facts, now)
+
+
+def describe(session: Session, node: Node, facts: NodeFacts, now: float) -> RegisteredNode:
+    """Store what a worker says of its node, which may be new, and give it another token."""
+    token = secrets.token_urlsafe(32)
+    node.name, node.instance_id, node.hostname = facts.name, facts.instance_id, facts.hostname
+    node.address, node.labels, node.pool = facts.address, facts.labels, facts.pool
+    node.devices = [device.model_dump() for device in facts.devices]
+    node.info, node.protocol = facts.info, facts.protocol
+    node.unknown_attempts = [attempt.model_dump() for attempt in facts.held] or None
+    node.token_hash, node.last_seen = hash_token(token), now
+    session.add(node)
+    session.flush()
+    return RegisteredNode(node.id, token)
+
+
+def _under_given_name(session: Session, facts: NodeFacts, claim: Claim) -> NodeFacts:
+    """The facts of a guest under the name that it was given: others of its run may be on the same host."""
+    node = session.get(Node, claim.node_id) if claim.node_id is not None and is_guest(facts.pool) else None
+    return facts if node is None else facts.model_copy(update={"name": node.name})
 
 
 def node_of_token(store: Store, token: str) -> str | TurnedAway | None:

@@ -11,7 +11,7 @@ from sqlalchemy.orm import Session
 
 from db import acting
 from db.engine import Store
-from db.lookups import node_named
+from db.lookups import is_ours, node_named
 from db.models import Attempt, Check, CheckedNode, Node, PairPass, Run, Task
 from db.people import audit
 from domain.assignments import CheckPair, CheckPeer, DesiredCheck
@@ -174,7 +174,7 @@ def _nodes_by_name(session: Session, names: Sequence[str]) -> list[Node]:
 
 
 def _alive(session: Session, now: float) -> list[Node]:
-    query = select(Node).where(Node.last_seen > now - SILENT_AFTER_S, Node.removed_at.is_(None))
+    query = select(Node).where(Node.last_seen > now - SILENT_AFTER_S, Node.removed_at.is_(None), is_ours())
     return list(session.scalars(query.order_by(Node.name)))
 
 

@@ -17,6 +17,7 @@ from db.metrics.run_results import results_of
 from db.models import Attempt, HistoryEntry, Run
 from db.people.visibility import visible_runs
 from db.runs.run_views import views
+from db.watched import watched_runs
 from domain.messages import SCRIPT_KINDS, State
 from domain.series.goals import BaselineChange, better_percent, main_metric
 from domain.views import HistoryView, RunView
@@ -68,7 +69,8 @@ def run(store: Store, run_id: str, now: float) -> RunView | None:
             return None
         (view,) = views(session, [fence], now)
         starts = attempt_changes(session, run_id, view.spec) if view.attempt > 1 else []
-        return replace(view, attempt_changes=starts, against_baseline=against_baseline(session, view))
+        watched = view.watched and replace(view.watched, again=watched_runs.again(session, run_id))
+        return replace(view, attempt_changes=starts, against_baseline=against_baseline(session, view), watched=watched)
 
 
 def name_and_state(store: Store, run_id: str) -> tuple[str, State]:

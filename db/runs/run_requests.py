@@ -22,6 +22,7 @@ from db.people.permission import permitted_run
 from db.people.users import by_whom
 from db.people.visibility import is_private, visible_runs
 from db.scheduling.node_state import registered_lately, registered_nodes
+from db.watched import watched_runs
 from domain.choices import RUN_ID, ExportFormat
 from domain.masking.masking import has_mask, masked_text
 from domain.messages import TERMINAL_STATES, State
@@ -85,12 +86,13 @@ def request_stop(store: Store, run_id: str, now: float, why: str | None = None, 
     """Request the end of a run; of an ended one, that of the sending of what it has left.
 
     `reason`: a person's own words, which reach the run's owner with that person's name; `why`: a program's reason.
-    A repeated request changes nothing. Raises NoSuchRun, Denied."""
+    A repeated request changes nothing. Raises NoSuchRun, Denied, WrongState for a run that is only looked at."""
     with store.write() as session:
         run, attempt = permitted_run(session, Action.STOP, run_id), latest_attempt(session, run_id)
         if State(attempt.state).is_terminal:
             _end_delivery(session, run, attempt, now)
         elif attempt.stop_requested_at is None:
+            watched_runs.check_stoppable(session, attempt, now)
             _stop(session, run, attempt, now, why, reason)
 
 
@@ -175,7 +177,14 @@ def specification(store: Store, run_id: str) -> RunSpec | None:
         return RunSpec.model_validate(run.spec)
 
 
+def check_launched_here(store: Store, run_id: str) -> None:
+    """Refuse to launch again what somebody started elsewhere, with the command that does. Raises WrongState."""
+    with store.read() as session:
+        watched_runs.check_launched_here(session, run_id)
+
+
 def _check_trained_here(session: Session, run: Run) -> None:
+    watched_runs.check_launched_here(session, run.id)
     imported = session.get(ImportedRun, run.id)
     if imported and imported.format == ExportFormat.ARCHIVE:
         if has_mask(RunSpec.model_validate(run.spec)):

@@ -25,6 +25,7 @@ from db.metrics.series_names import (
 )
 from db.models import Attempt, ImportedRun, Run, RunTag, Series
 from db.people.visibility import visibility, visible_runs
+from db.watched import watched_runs
 from domain.launch import plan
 from domain.liveness import is_silent
 from domain.masking.masking import masked_spec
@@ -35,6 +36,7 @@ from domain.scheduling.fit import without_names
 from domain.scheduling.throughput import logged_total, pace, total_ahead
 from domain.spec import RunSpec
 from domain.views import DeliveryView, RunView, with_attention
+from domain.watching.views import WatchedView
 
 
 class RunRow(NamedTuple):
@@ -122,6 +124,7 @@ def views(session: Session, fences: Sequence[int], now: float) -> list[RunView]:
     nodes = pending_nodes(session, begun, now)
     run_ids = [run.id for _, run in rows.values()]
     tags, sending = _tags(session, run_ids), deliveries.views(session, run_ids, now)
+    watched = watched_runs.views(session, fences)
     named = _visible_names(session, [attempt for attempt, _ in rows.values()])
     return [
         with_attention(
@@ -136,6 +139,7 @@ def views(session: Session, fences: Sequence[int], now: float) -> list[RunView]:
                 has_logged=fence in series,
                 named=named,
                 delivery=sending.get(run.id),
+                watched=watched.get(run.id),
                 doing=_doing(session, attempt, fence in series, now),
             ),
             now,
@@ -209,6 +213,7 @@ def run_view(
     has_logged: bool = True,
     named: Collection[str] | None = None,
     delivery: DeliveryView | None = None,
+    watched: WatchedView | None = None,
     doing: str | None = None,
 ) -> RunView:
     """A run and its latest attempt, with that attempt's series, or those of an earlier one until it `has_logged`.
@@ -241,6 +246,7 @@ def run_view(
         expected_start_at=attempt.expected_start_at,
         finding=finding,
         delivery=delivery,
+        watched=watched,
         base_lr=launched.lr,
         lr=spec.scaled_lr,
         global_batch_size=spec.global_batch_size,

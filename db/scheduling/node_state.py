@@ -15,7 +15,7 @@ from db.attempts.liveness import last_heartbeat
 from db.engine import Store
 from db.health.hardware_tests import under_test
 from db.health.incidents import in_quarantine
-from db.lookups import devices_of_others, has_devices
+from db.lookups import devices_of_others, has_devices, is_ours
 from db.models import Attempt, Node, Run, Task
 from db.people.visibility import public_name
 from domain.health.quarantine import NODE
@@ -38,7 +38,7 @@ _OCCUPIED = (
 _REGISTERED = select(
     Node.id, Node.name, cast(Node.devices, Text), Node.labels, Node.last_seen, Node.drain_requested_at,
     Node.foreign_devices, Node.pool, Node.protocol, Node.unknown_attempts,
-).where(Node.removed_at.is_(None))  # fmt: skip
+).where(Node.removed_at.is_(None), is_ours())  # fmt: skip
 
 
 def node_states(

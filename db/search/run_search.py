@@ -37,7 +37,7 @@ from db.metrics.series_names import (
     TOTAL_EPOCHS_TAG,
     TOTAL_STEPS_TAG,
 )
-from db.models import Attempt, ImportedRun, Node, Run, RunTag, Series, Task
+from db.models import Attempt, ImportedRun, Node, Run, RunTag, Series, Task, WatchedRun
 from db.people.visibility import sees_everything, visible_fences, visible_runs
 from domain import spec
 from domain.messages import SCRIPT_KINDS, State
@@ -155,6 +155,7 @@ _COLUMNS: dict[str, Expression] = {
     "archived": Run.archived_at.is_not(None),
     "pinned": Run.pinned_at.is_not(None),
     "baseline": Run.baseline_at.is_not(None),
+    "watched": Run.id.in_(select(WatchedRun.run_id)),
     "state": Attempt.state.expression,
     "reason": Attempt.reason.expression,
     "message": func.coalesce(func.nullif(Attempt.message, ""), Attempt.end_message),

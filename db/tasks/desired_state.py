@@ -11,7 +11,7 @@ from db.checkpoints.task_reports import source_of
 from db.engine import Store
 from db.exceptions import Superseded
 from db.lookups import task_is_live, task_is_wanted, task_of_node
-from db.models import Attempt, Checkpoint, Run, Task
+from db.models import Attempt, Checkpoint, Run, Task, WatchedRun
 from db.preflight import start_gate
 from db.ranks import profiles
 from domain.assignments import Assignment, ResumeFrom
@@ -54,6 +54,14 @@ def live_run(store: Store, node_id: str, fence: int, node_rank: int) -> str:
         return attempt.run_id
 
 
+def assignment_of(store: Store, fence: int, node_id: str) -> Assignment:
+    """The one task of a guest, also when it has ended long ago."""
+    query = select(Task, Attempt, Run).join(Attempt, Attempt.fence == Task.fence).join(Run, Run.id == Attempt.run_id)
+    with store.read() as session:
+        task, attempt, run = session.execute(query.where(Task.fence == fence, Task.node_id == node_id)).one()
+        return _assignment(session, task, attempt, run)
+
+
 def _assignments(store: Store, query: Select[Task, Attempt, Run], node_id: str, fence: int | None) -> list[Assignment]:
     with store.read() as session:
         tasks = session.execute(query, {"node_id": node_id})
@@ -66,6 +74,7 @@ def _assignment(session: Session, task: Task, attempt: Attempt, run: Run) -> Ass
     others = session.scalars(select(Task.state).where(Task.fence == task.fence)).all()
     broken = bool({State.FAILED, State.STOPPED} & {State(state) for state in others})
     is_ending = attempt.ending_since is not None or run.deleted_at is not None
+    is_to_stop = (is_ending or broken) and _is_ours_to_end(session, attempt)
     spec = resizing.effective(RunSpec.model_validate(run.spec), attempt.changes)
     return Assignment(
         run_id=attempt.run_id,
@@ -74,7 +83,7 @@ def _assignment(session: Session, task: Task, attempt: Attempt, run: Run) -> Ass
         node_rank=task.node_rank,
         uid=attempt.uid or "",
         store=identity.current(session).identity,
-        action="stop" if is_ending or broken else "run",
+        action="stop" if is_to_stop else "run",
         spec=spec,
         devices=list(task.devices),
         device_kind="cuda" if task.device_kind == "cuda" else "cpu",
@@ -89,6 +98,12 @@ def _assignment(session: Session, task: Task, attempt: Attempt, run: Run) -> Ass
         profile=profiles.request_of(session, task),
         resume_from=_resume_from(session, attempt.resume_checkpoint_id),
     )
+
+
+def _is_ours_to_end(session: Session, attempt: Attempt) -> bool:
+    """Whether the attempt's processes may be ended: of a watched run, only because a person asked for it."""
+    watched = session.get(WatchedRun, attempt.run_id)
+    return watched is None or (attempt.stop_requested_at is not None and not watched.look_only)
 
 
 def _resume_from(session: Session, checkpoint_id: int | None) -> ResumeFrom | None:

@@ -10,7 +10,7 @@ from sqlalchemy import Table, bindparam, select, update
 from sqlalchemy.orm import Session
 
 from db.attempts import deliveries
-from db.attempts.attempt_state import combine
+from db.attempts.attempt_state import combine, is_watched
 from db.checkpoints import checkpoint_reports
 from db.engine import Store
 from db.exceptions import NotOwner, Superseded
@@ -18,12 +18,16 @@ from db.lookups import AttemptKey, add_history, attempt_scope, attempts_of_node,
 from db.metrics.point_reports import SeriesOf, store_batches
 from db.models import Attempt, File, Node, Task
 from db.preflight import start_gate
+from db.watched import processes
 from domain.messages import TERMINAL_STATES, EnvironmentReport, Point, PointBatch, State, TaskReport
 from domain.points import PackedBatch
 
 LIFE: tuple[str, ...] = (State.STARTING, State.RUNNING, State.STOPPING)
 """The states of a task before its end, in their order."""
-NOT_COLUMNS = {"state", "master_addr", "master_port", "fetching", "held", "environment", "doing", "delivery"}
+NOT_COLUMNS = {
+    *("state", "master_addr", "master_port", "fetching", "held", "environment", "doing", "delivery"),
+    *("seen", "ended_at"),
+}
 """Fields of a report that are not columns of its task."""
 _FILE = select(File).where(
     File.fence == bindparam("fence"), File.node_rank == bindparam("node_rank"),
@@ -103,6 +107,10 @@ def task_reported(
     `measure`: measure the bandwidth of new pairs of nodes before the start."""
     with store.write(attempt_scope(fence)) as session:
         task, attempt = task_of_node(session, node_id, fence, node_rank)
+        processes.reported(session, attempt, node_rank, report, now)
+        if task.lost_at is not None and is_watched(session, attempt):
+            _took_up_again(session, task, attempt, report, now)
+            return State(attempt.state)
         if task.lost_at is not None and report.state in TERMINAL_STATES:
             _end_of_lost_task(session, task, attempt, report, now)
             return State(attempt.state)
@@ -216,6 +224,24 @@ def _end_of_lost_task(session: Session, task: Task, attempt: Attempt, report: Ta
     node = session.get_one(Node, task.node_id).name
     text = f"{node} is back: no process of this attempt is left there, its devices are free again"
     add_history(session, attempt.run_id, attempt.number, now, text)
+
+
+def _took_up_again(session: Session, task: Task, attempt: Attempt, report: TaskReport, now: float) -> None:
+    """Take what a lost guest reports for what it is: its command was never ended from here.
+
+    So the attempt is what it would be, had the guest never been away."""
+    node = session.get_one(Node, task.node_id).name
+    has_ended = report.state in TERMINAL_STATES
+    text = f"its command had ended: {report.state}" if has_ended else "its command still runs"
+    add_history(session, attempt.run_id, attempt.number, now, f"{node} is back: {text}")
+    for row in (task, attempt):
+        row.reason = row.message = row.next_step = row.error = None
+    task.lost_at = attempt.ended_at = attempt.end_requested_at = attempt.end_reason = None
+    if attempt.stop_requested_at is None:
+        attempt.end_message = None
+    _copy_report(task, report, now)
+    deliveries.reported(session, attempt, task, report.delivery, now)
+    combine(session, attempt, now)
 
 
 def _copy_report(task: Task, report: TaskReport, now: float) -> None:

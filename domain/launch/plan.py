@@ -17,6 +17,11 @@ PROBE_FOLDER = _WORKER / "probe"
 COMPILE_CACHE_VARIABLES = ("TORCHINDUCTOR_CACHE_DIR", "TRITON_CACHE_DIR")
 PLACEHOLDER = re.compile(rf"\{{({'|'.join(PASSED)}|run_dir|resume)\}}")
 """The name of a value in an argument, which is filled in: `{lr}`."""
+RESUME_OPTIONS = (
+    "resume_from_checkpoint resume_checkpoint resume_from resume_path resume_ckpt resume_file resume "
+    "load_checkpoint restore_from ckpt_path"
+).split()
+"""Names of scripts' options that take the checkpoint to start from, the most specific names first."""
 _GIVEN_WHOLE = re.compile(rf"(?P<option>[^\s{{}}=]+=)?{PLACEHOLDER.pattern}")
 _BARE_OPTION = re.compile(r"--?[A-Za-z][\w.-]*")
 

@@ -32,6 +32,8 @@ class AuditAction(StrEnum):
     LOGIN_REFUSED = "login-refused"
     """A command line that somebody did not let in; one that is let in gets a token."""
     LAUNCHED = "launched"
+    WATCHED = "watched"
+    """A run that somebody started elsewhere and has watched here."""
     STOPPED = "stopped"
     GIVEN = "given"
     """A live run, to another person, because its own was removed."""

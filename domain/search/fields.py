@@ -23,7 +23,7 @@ _OF_RUNS: dict[str, FieldKind] = {
     **dict.fromkeys(["state", "project", "by", "tag", "node", "reason", "imported"], FieldKind.NAME),
     **dict.fromkeys(["id", "name", "message", "note"], FieldKind.TEXT),
     **dict.fromkeys(["gpus", "attempt", "step", "loss", "throughput", "progress"], FieldKind.NUMBER),
-    **dict.fromkeys(["archived", "pinned", "baseline"], FieldKind.FLAG),
+    **dict.fromkeys(["archived", "pinned", "baseline", "watched"], FieldKind.FLAG),
     **dict.fromkeys(["created", "started", "ended"], FieldKind.MOMENT),
     "duration": FieldKind.DURATION,
 }

@@ -9,10 +9,16 @@ from pydantic import BaseModel, ConfigDict, Field
 from domain.assignments import Assignment
 from domain.choices import RUN_ID
 from domain.messages import NodeFacts
-from domain.requests.bounds import Count, Integer, Moment, Rank
+from domain.people.references import Named, Reference
+from domain.people.roles import Action
+from domain.requests.bounds import Moment, Rank
+from domain.spec import Argument, Label, Tags
 
-Text = Annotated[str, Field(max_length=4096)]
-Id = Annotated[str, Field(pattern=RUN_ID)]
+Text = Annotated[Argument, Field(max_length=4096)]
+Id = Annotated[str, Field(pattern=f"^{RUN_ID.pattern}$")]
+Processes = Annotated[int, Field(ge=1, le=4096)]
+RanksHere = Annotated[int, Field(ge=1, le=1024)]
+WorldSize = Annotated[int, Field(ge=1, le=4096 * 1024)]
 
 
 class WatchedCommand(BaseModel):
@@ -22,12 +28,12 @@ class WatchedCommand(BaseModel):
 
     argv: Annotated[list[Text], Field(max_length=10_000)]
     """As it was typed behind `--`; empty for a notebook or script that watches itself."""
-    cwd: Text
-    host: Annotated[str, Field(max_length=255)]
-    account: Annotated[str, Field(max_length=255)]
-    pid: Integer
+    cwd: Annotated[Text, Reference(Named.NODE_PATH)]
+    host: Annotated[Label, Field(min_length=1)]
+    account: Label
+    pid: Annotated[int, Field(ge=0, lt=2**31)]
     """The process that watches."""
-    scheduler: Annotated[str, Field(max_length=300)] | None = None
+    scheduler: Label | None = None
     """What started it, for people: Slurm job 4711."""
 
 
@@ -44,17 +50,17 @@ class WatchRequest(BaseModel):
     """Whether a process of this key that comes after the end is the run's next attempt, not a new run."""
     process: Rank | None = None
     """Its place among the watching processes of the run; None: the first free one."""
-    processes: Count | None = None
+    processes: Processes | None = None
     """How many watch this run, as far as its scheduler says."""
-    ranks_here: Count | None = None
+    ranks_here: RanksHere | None = None
     """Ranks that it starts, as far as its command says; None: the probe will tell."""
-    world_size: Count | None = None
+    world_size: WorldSize | None = None
     """As its environment says; another one than that of the run's other processes becomes a finding."""
-    name: Annotated[str, Field(max_length=200)] = ""
-    project: Annotated[str, Field(max_length=200)] = "default"
-    tags: Annotated[list[Annotated[str, Field(max_length=100)]], Field(max_length=100)] = []
+    name: Label = ""
+    project: Annotated[Label, Reference(Named.PROJECT, Action.LAUNCH)] = "default"
+    tags: Tags = []
     command: WatchedCommand
-    python: Text | None = None
+    python: Annotated[Text, Reference(Named.NODE_PATH)] | None = None
     look_only: bool = False
     stop_grace_s: Annotated[float, Field(ge=0, le=3600, allow_inf_nan=False)] = 30.0
     started_at: Moment

@@ -42,7 +42,7 @@ HASHES = {
     "0015_browsers.py": "d475e73838bb958381156782ac47b8056ea3adfe7bc358e68d6fc2188b888d41",
     "0016_studies.py": "ec44241f8ee8bfbfc8099c715685f3f32a7f06188b68446ff5519fbb7e5e00c5",
     "0017_checkpoints_of_use.py": "e414d49ef12a32da13d54f89e4150b14f97c30e36e202d52fbdbe45034a9943f",
-    "0018_watched_runs.py": "afcf0673e126ab59896d2ba9daf2d660f33c7477b88b7fe475c757dcb64158e5",
+    "0018_watched_runs.py": "b278042cc59bc959036b26f1d408bc29726061f103049d15f777edccf3785cf4",
 }
 
 

@@ -89,6 +89,7 @@ def end_of(
         message=message,
         next_step=verdict.next_step,
         error=verdict.error,
+        ended_at=state.get("ended_at"),
     )
 
 

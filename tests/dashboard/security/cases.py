@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import Any, Literal, NamedTuple
 
+from domain.protocol import PROTOCOL
+
 About = Literal[
     "project", "project page", "members", "run", "view", "bulk action", "own", "token", "new token", "person", "nothing"
 ]
@@ -24,6 +26,15 @@ class Case(NamedTuple):
 SPEC = {"target": "image_classifier", "gpus_per_node": 99, "project": "{project}"}
 """It never fits here: whoever may launch is told so, and nothing is launched."""
 FITTING = SPEC | {"gpus_per_node": 1}
+WATCH = {
+    "protocol": PROTOCOL,
+    "watch_id": "{watch}",
+    "run_id": "{watch}",
+    "project": "{project}",
+    "command": {"argv": ["python", "train.py"], "cwd": "/home/mara", "host": "gpu-3", "account": "mara", "pid": 1},
+    "started_at": 1.0,
+    "facts": {"name": "gpu-3", "instance_id": "i", "hostname": "gpu-3", "address": "", "devices": []},
+}
 READ = {"GET": Case()}
 BOTH = {"GET": Case(), "HEAD": Case()}
 RUNS = Case(query="runs={run}")
@@ -103,6 +114,7 @@ CASES: dict[str, dict[str, Case]] = {
         )
     },
     "/api/imports/{run_id}/points": {"POST": Case({"start": 0, "series": {}})},
+    "/api/watch": {"POST": Case(WATCH, about="project")},
     "/api/shared-links": {"GET": Case(), "POST": Case({"runs": ["{run}"], "days": 1}, about="run")},
     "/api/shared-links/{link_id}": {"DELETE": Case()},
     "/api/snapshots/{sha256}": {"GET": Case(), "HEAD": Case(), "PUT": Case(content=b"another content")},

@@ -46,7 +46,10 @@ UNMARKED: dict[str, str] = {
             Origin.host Origin.notes Origin.path Origin.ref Origin.url PasswordChange.old PasswordChange.password
             RoleChange.role RunDocument.history RunDocument.imported_from RunDocument.tags RunEdit.add_tags RunEdit.name
             RunEdit.note RunEdit.printed_pattern RunEdit.remove_tags RunSpec.name RunSpec.printed_pattern
-            SecretValue.value TokenRequest.name BulkRequest.tag BulkRequest.reason""",
+            SecretValue.value TokenRequest.name BulkRequest.tag BulkRequest.reason Device.id Device.name
+            NodeFacts.address NodeFacts.hostname NodeFacts.info NodeFacts.instance_id NodeFacts.labels NodeFacts.name
+            RunDocument.watched WatchRequest.name WatchRequest.tags WatchedCommand.account WatchedCommand.argv
+            WatchedCommand.host WatchedCommand.pid WatchedCommand.scheduler""",
         "The program gets it; nothing else reads it.": """
             RunSpec.args RunSpec.as_variables RunSpec.env SweptParameter.values""",
         "Where the node pushes to, on a server that its own environment names.": """
@@ -66,6 +69,11 @@ UNMARKED: dict[str, str] = {
         "For admins everywhere: a new file of the folder of backups.": "BackupRequest.name",
         "The address of an account, for those alone who may list accounts.": "InvitationRequest.email",
         "Found among runs that the person sees.": "ImportRequest.digest ImportRequest.source",
+        "Found among the person's own runs; those of others do not have it.": """
+            WatchRequest.key WatchRequest.run_id WatchRequest.watch_id""",
+        "The server sets it: a guest joins one attempt, which it reports to.": """
+            HeldAttempt.devices HeldAttempt.folder HeldAttempt.run_id HeldAttempt.store HeldAttempt.uid
+            NodeFacts.pool""",
         "A rule, not a name: what it names are the run's own series.": "RuleRequest.rule",
         "Stored under ids of this store; the project is resolved, the code must be the person's or in the archive.": """
             AttemptDocument.checkpoints Manifest.runs RunDocument.nodes RunDocument.run RunDocument.snapshot""",

@@ -76,7 +76,8 @@ class Sending:
 
     def _filled(self, text: str, things: Things) -> str:
         source = f"{things.by}/{things.project}/{self.person.token}"
-        values = vars(things) | {"source": source, "digest": hashlib.sha256(source.encode()).hexdigest()}
+        digest = hashlib.sha256(source.encode()).hexdigest()
+        values = vars(things) | {"source": source, "digest": digest, "watch": digest[:10]}
         values["is_private"] = str(things.project == SECRET).lower()
         return re.sub(r"\{(\w+)\}", lambda match: str(values[match[1]]), text)
 

@@ -39,6 +39,7 @@ WRITES: dict[str, dict[str, AuditAction | str]] = {
     "/api/archives": {"POST": DID.IMPORTED},
     "/api/imports": {"POST": DID.IMPORTED},
     "/api/imports/{run_id}/points": {"POST": "its import has an entry"},
+    "/api/watch": {"POST": DID.WATCHED},
     "/api/shared-links": {"POST": DID.SHARED},
     "/api/shared-links/{link_id}": {"DELETE": DID.LINK_REVOKED},
     "/api/snapshots/{sha256}": {"PUT": DID.UPLOADED},
