@@ -36,6 +36,7 @@ GROUPS = {
         "cli.commands.runs.runs:resume",
     ),
     "Anywhere": ("cli.commands.anywhere.watch:watch",),
+    "Anywhere": ("cli.commands.anywhere.wait:wait",),
     "Look": (
         "cli.commands.runs.runs:runs",
         "cli.commands.runs.runs:show",

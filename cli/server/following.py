@@ -12,10 +12,10 @@ from cli.server.client import ServerClient, ServerUnreachable
 from cli.server.options import run_path
 from cli.terminal import CommandFailed, printable, warn
 from domain.text import formats
+from domain.waiting import PATIENCE_S as PATIENCE_S
+from domain.waiting import has_ended
 
 POLL_S = 0.5
-PATIENCE_S = 5.0
-TERMINAL = ("succeeded", "failed", "stopped")
 
 
 def wait_until_ended(server: ServerClient, run_id: str) -> dict[str, Any]:
@@ -49,9 +49,7 @@ def wait_until_ended(server: ServerClient, run_id: str) -> dict[str, Any]:
 
 def is_complete(run: Mapping[str, Any]) -> bool:
     """Return whether a run has ended and its curves and checkpoints are complete, or as complete as can be."""
-    sending = run.get("delivery") or {"has_points": False, "has_checkpoints": False}
-    is_awaited = (sending["has_points"] or sending["has_checkpoints"]) and not sending["silent_nodes"]
-    return run["state"] in TERMINAL and not is_awaited
+    return has_ended(run["state"], run.get("delivery"))
 
 
 def describe(run: dict[str, Any], now: float) -> str:

@@ -59,6 +59,7 @@ from dashboard.api.runs import (
     studies,
     tensorboard,
     transfer,
+    waiting,
 )
 from dashboard.api.shared_reads import SharedAnswers
 from dashboard.api.workers import attempts as worker_attempts
@@ -149,6 +150,7 @@ ROUTERS = (
     worker_checkpoints,
     worker_wheels,
     runs,
+    waiting,
     phases,
     overview,
     compare,

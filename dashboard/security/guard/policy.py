@@ -61,6 +61,7 @@ RULES: dict[str, dict[str, AccessRule]] = {
     "/api/deleted-runs": {"GET": AccessRule(SEE_DELETED, BODY)},
     "/api/deleted-runs/{deleted_id}": {"DELETE": AccessRule(Action.ERASE, BODY)},
     "/api/runs/{run_id}/restore": {"POST": AccessRule(ACT, BODY)},
+    "/api/runs/{run_id}/wait": {"GET": AccessRule(SEE, RUN)},
     "/api/runs/{run_id}/stop": {"POST": AccessRule(STOP, RUN)},
     "/api/runs/{run_id}/resume": {"GET": AccessRule(SEE, RUN), "POST": AccessRule(ACT, RUN)},
     "/api/runs/{run_id}/history": {"GET": AccessRule(SEE, RUN)},

@@ -1,10 +1,11 @@
-"""The open WebSockets of each session or token: as soon as that has ended, they appear closed by their client."""
+"""The open WebSockets and waiting requests of each session or token, which end as soon as that has ended."""
 
 from __future__ import annotations
 
 import asyncio
 import threading
-from contextlib import suppress
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
 
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
@@ -21,7 +22,7 @@ class OpenSockets:
         self._lock = threading.Lock()
 
     def close(self, name: str) -> None:
-        """Close all WebSockets of this name."""
+        """Close all WebSockets of this name, and end its waiting requests."""
         with self._lock:
             ending = list(self._open.get(name, ()))
         for loop, ended in ending:
@@ -30,13 +31,19 @@ class OpenSockets:
 
     async def keep_open(self, name: str, app: ASGIApp, scope: Scope, receive: Receive, send: Send) -> None:
         """Serve a WebSocket until `close` is called for its name; the application then sees a disconnect."""
+        with self.ending(name) as ended:
+            connection = _Connection(ended, self._reason, receive, send)
+            await app(scope, connection.receive, connection.send)
+
+    @contextmanager
+    def ending(self, name: str) -> Iterator[asyncio.Event]:
+        """An event that is set when `close` is called for the name. Inside the event loop only."""
         ended = asyncio.Event()
         entry = asyncio.get_running_loop(), ended
         with self._lock:
             self._open.setdefault(name, set()).add(entry)
         try:
-            connection = _Connection(ended, self._reason, receive, send)
-            await app(scope, connection.receive, connection.send)
+            yield ended
         finally:
             with self._lock:
                 self._open[name].discard(entry)
@@ -44,7 +51,7 @@ class OpenSockets:
                     del self._open[name]
 
     def names(self) -> list[str]:
-        """The names with open WebSockets."""
+        """The names with open WebSockets or waiting requests."""
         with self._lock:
             return list(self._open)
 
