@@ -2,20 +2,25 @@
 
 from __future__ import annotations
 
-import json
-import os
 import sys
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
-from urllib.parse import urlsplit
 
-from cli.server.logins import Login, Logins
 from cli.terminal import CommandFailed
-from domain.network.certificate_file import NAME as CERTIFICATE
-from domain.people.tokens import PREFIX
+from domain.clients import addresses
+from domain.clients.addresses import Address, NoDashboard
+from domain.clients.answers import (
+    Document,
+    Failure,
+    broken_connection,
+    failure_of,
+    foreign_failure,
+    no_answer,
+    no_bucket,
+    no_connection,
+)
 
 if TYPE_CHECKING:
     import httpx2
@@ -24,95 +29,16 @@ CONNECT_TIMEOUT_S = 5.0
 ANSWER_TIMEOUT_S = 60.0
 
 
-NO_TOKEN = "A valid token is needed: sign in, or send it as Authorization: Bearer."
-LOGIN = "`rankzero login`"
-
-
 class ServerUnreachable(CommandFailed):
     """The dashboard does not answer now; retrying may help."""
 
 
-class Document(dict[str, Any]):
-    """A JSON object of the server, whose fields are attributes too, as those of the view it was made of.
-
-    A field that it lacks is None: an older server has fewer."""
-
-    def __getattr__(self, name: str) -> Any:
-        if name.startswith("__"):
-            raise AttributeError(name)
-        return self.get(name)
-
-
-@dataclass(frozen=True)
-class Address:
-    """A dashboard's URL and login token."""
-
-    url: str
-    token: str = field(repr=False)
-    ca_file: Path | None = None
-    """The certificates to trust alone; None for those of RANKZERO_CA_FILE, or the system's."""
-    source: str = "RANKZERO_TOKEN"
-    """Where the token is from: RANKZERO_TOKEN, `rankzero login`, or a file."""
-
-    @property
-    def is_local(self) -> bool:
-        """Whether the dashboard runs on this machine and sees the same files."""
-        return urlsplit(self.url).hostname in ("127.0.0.1", "localhost", "::1")
-
-
 def find_server(data: Path | None) -> Address:
-    """Return the dashboard of a data directory, else of RANKZERO_URL and RANKZERO_TOKEN, else of RANKZERO_DATA, else
-    of the latest `rankzero login`, else of this machine's data directory. Raises CommandFailed."""
-    if data is None and (url := os.environ.get("RANKZERO_URL")):
-        return _address_from_environment(url.rstrip("/"))
-    if data is None and not os.environ.get("RANKZERO_DATA") and (login := Logins().current()) is not None:
-        return address_of(login)
-    return _address_from_files(data_directory(data))
-
-
-def address_of(login: Login) -> Address:
-    """Return the dashboard of a login."""
-    return Address(login.url, login.token, Path(login.ca_file) if login.ca_file else None, LOGIN)
-
-
-def _address_from_files(folder: Path) -> Address:
+    """Return the dashboard that commands ask (`find_address`). Raises CommandFailed."""
     try:
-        about = json.loads((folder / "server.json").read_text())
-        url, token = str(about["url"]).rstrip("/"), (folder / "token").read_text().strip()
-        ca_file = folder / CERTIFICATE if url.startswith("https:") else None
-        return Address(url, token, ca_file, str(folder / "token"))
-    except PermissionError as error:
-        raise CommandFailed(f"{error.filename} may only be read by its owner; run this as that user.") from None
-    except (OSError, ValueError, KeyError, TypeError):
-        raise CommandFailed(
-            f"No dashboard runs on {folder}. Start one with `rankzero up`, use one elsewhere with "
-            "`rankzero login URL`, or name one with RANKZERO_URL and RANKZERO_TOKEN."
-        ) from None
-
-
-def data_directory(data: Path | None) -> Path:
-    """Return the absolute path of the directory named, else of RANKZERO_DATA, else the platform's for user data."""
-    from platformdirs import user_data_path
-
-    directory = data or os.environ.get("RANKZERO_DATA") or user_data_path("rankzero", appauthor=False)
-    return Path(directory).expanduser().absolute()
-
-
-def _address_from_environment(url: str) -> Address:
-    if urlsplit(url).scheme not in ("http", "https") or not urlsplit(url).hostname:
-        raise CommandFailed(f"RANKZERO_URL must begin with http:// or https://, got {url!r}.", 2)
-    token = os.environ.get("RANKZERO_TOKEN", "").strip()
-    if not token and (login := Logins().at(url)) is not None:
-        return address_of(login)
-    if not token:
-        raise CommandFailed(
-            f"RANKZERO_URL needs `rankzero login {url}`, or RANKZERO_TOKEN: an access token, or what `rankzero token` "
-            "prints on the server.",
-            2,
-        )
-    if not (token.isascii() and token.isprintable()):
-        raise CommandFailed("RANKZERO_TOKEN is not a valid token: it contains characters that tokens never have.", 2)
-    return Address(url, token)
+        return addresses.find_address(data)
+    except NoDashboard as error:
+        raise CommandFailed(str(error), 2 if error.is_misuse else 1) from None
 
 
 class ServerClient:
@@ -121,10 +47,10 @@ class ServerClient:
     def __init__(self, address: Address) -> None:
         import httpx2
 
-        from worker.session.trust import CannotTrust, tls_context
+        from domain.network.trust import CannotTrust, tls_context
 
         try:
-            context = tls_context(address.url, address.ca_file)
+            context = tls_context(address.url, httpx2.create_ssl_context, address.ca_file)
         except CannotTrust as error:
             raise CommandFailed(str(error)) from None
         self.address = address
@@ -217,7 +143,7 @@ class ServerClient:
                     raise ServerUnreachable(f"The bucket answered {response.status_code}.")
                 yield response
         except (httpx2.HTTPError, httpx2.InvalidURL) as error:
-            raise ServerUnreachable(f"The bucket cannot be reached from here ({type(error).__name__}).") from None
+            raise _raised(no_bucket(error)) from None
 
     def _ask(self, method: str, path: str, **options: Any) -> Any:
         with self._plain_errors():
@@ -228,7 +154,7 @@ class ServerClient:
         try:
             return response.json(object_hook=Document)
         except ValueError:
-            raise self._foreign_error(response) from None
+            raise _raised(foreign_failure(self.address, response.status_code)) from None
 
     def _pass_on_warning(self, response: httpx2.Response) -> None:
         """Print the server's warning that it cannot store anything, once per client."""
@@ -241,57 +167,26 @@ class ServerClient:
     def _plain_errors(self) -> Iterator[None]:
         import httpx2
 
-        from worker.session.trust import why_no_tls
-
-        url = self.address.url
         try:
             yield
         except httpx2.ConnectError as error:
-            if reason := why_no_tls(error, url):
-                raise ServerUnreachable(f"{url} cannot be used: {reason}.") from None
-            raise ServerUnreachable(f"No dashboard answers at {url}. {self._what_else()}") from None
+            raise _raised(no_connection(self.address, error)) from None
         except httpx2.TimeoutException:
-            raise ServerUnreachable(f"The dashboard at {url} did not answer in time; try again.") from None
+            raise _raised(no_answer(self.address)) from None
         except (httpx2.HTTPError, httpx2.InvalidURL) as error:
-            raise ServerUnreachable(f"The connection to {url} broke ({type(error).__name__}); try again.") from None
+            raise _raised(broken_connection(self.address, error)) from None
 
     def _error_of(self, response: httpx2.Response) -> CommandFailed:
-        status = response.status_code
+        sent_bytes = int(response.request.headers.get("Content-Length", 0))
         try:
-            message = str(response.json()["detail"]["message"])
-        except (ValueError, KeyError, TypeError):
-            return self._foreign_error(response)
-        if status == 401:
-            return CommandFailed(self._not_accepted(message))
-        if status in (502, 503, 504):
-            return ServerUnreachable(message)
-        return CommandFailed(message, 2 if status == 422 else 1)
+            document = response.json()
+        except ValueError:
+            document = None
+        return _raised(failure_of(self.address, response.status_code, document, sent_bytes))
 
-    def _what_else(self) -> str:
-        """Advice where no dashboard answers."""
-        if self.address.source == LOGIN:
-            return f"It is that of your last `rankzero login`; `rankzero logout {self.address.url}` forgets it."
-        return "Start it with `rankzero up`, or name another with RANKZERO_URL and RANKZERO_TOKEN."
 
-    def _not_accepted(self, message: str) -> str:
-        """The sentence for a token that opens nothing: why, where it is from, and how to get another."""
-        url, source = self.address.url, self.address.source
-        why = f" {message}" if self.address.token.startswith(PREFIX) and message != NO_TOKEN else ""
-        advice = f"Log in again with `rankzero login {url}`."
-        if source == "RANKZERO_TOKEN":
-            advice = (
-                "Set RANKZERO_TOKEN to an access token of yours or to what `rankzero token` prints on the server; "
-                f"or unset it, and `rankzero login {url}`."
-            )
-        return f"The dashboard at {url} does not accept this token, which is from {source}.{why} {advice}"
-
-    def _foreign_error(self, response: httpx2.Response) -> CommandFailed:
-        if response.status_code == 413:
-            size_bytes = int(response.request.headers.get("Content-Length", 0))
-            return CommandFailed(
-                f"A proxy in front of the dashboard at {self.address.url} refuses {size_bytes:,} bytes at once "
-                "(HTTP 413). Raise its limit (nginx: client_max_body_size; code may have RANKZERO_SNAPSHOT_LIMIT_MB), "
-                "or name the dashboard's own address in RANKZERO_URL."
-            )
-        kind = ServerUnreachable if response.status_code in (502, 503, 504) else CommandFailed
-        return kind(f"The server at {self.address.url} is not a Rankzero dashboard (HTTP {response.status_code}).")
+def _raised(failure: Failure) -> CommandFailed:
+    """Return the error that a command raises for a failed request."""
+    if failure.is_away:
+        return ServerUnreachable(failure.message)
+    return CommandFailed(failure.message, 2 if failure.status == 422 else 1)

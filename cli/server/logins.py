@@ -3,42 +3,29 @@
 from __future__ import annotations
 
 import json
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
 
 from cli.terminal import CommandFailed
 from dashboard.private_files import make_private_directory, write_private
-
-
-@dataclass(frozen=True)
-class Login:
-    """A token that a dashboard gave to this machine."""
-
-    url: str
-    token: str = field(repr=False)
-    name: str
-    """The token's name, by which it is revoked."""
-    user: str
-    ca_file: str | None = None
-    """The certificates to trust alone, where the login did so."""
+from domain.clients.logins import Login, Unreadable, latest_login, login_at, path_of_logins, read_logins
 
 
 class Logins:
     """All logins of this user on this machine."""
 
     def __init__(self, path: Path | None = None) -> None:
-        self.path = path or _path()
+        self.path = path or path_of_logins()
 
     def current(self) -> Login | None:
         """The latest login, which commands use that no other dashboard is named for. Raises CommandFailed."""
-        stored = self._read()
-        return _login(stored, stored.get("current"))
+        return latest_login(self._read())
 
     def at(self, url: str) -> Login | None:
         """The login at a dashboard. Raises CommandFailed."""
-        return _login(self._read(), url)
+        return login_at(self._read(), url)
 
     def keep(self, login: Login) -> None:
         """Store a login and use it from now on. Raises CommandFailed."""
@@ -54,12 +41,9 @@ class Logins:
 
     def _read(self) -> dict[str, Any]:
         try:
-            stored = json.loads(self.path.read_text())
-        except FileNotFoundError:
-            return {}
-        except (OSError, ValueError) as error:
-            raise CommandFailed(f"{self.path} cannot be read ({error}): delete it, then `rankzero login`.") from None
-        return stored if isinstance(stored, dict) else {}
+            return read_logins(self.path)
+        except Unreadable as error:
+            raise CommandFailed(str(error)) from None
 
     def _write(self, stored: dict[str, Any]) -> None:
         try:
@@ -75,17 +59,3 @@ def plain_url(text: str) -> str:
     if parts.scheme not in ("http", "https") or not parts.hostname:
         raise CommandFailed(f"The address of a dashboard begins with http:// or https://, got {text!r}.", 2)
     return f"{parts.scheme}://{parts.netloc.rpartition('@')[2]}"
-
-
-def _path() -> Path:
-    from platformdirs import user_config_path
-
-    return user_config_path("rankzero", appauthor=False) / "logins.json"
-
-
-def _login(stored: dict[str, Any], url: str | None) -> Login | None:
-    login = (stored.get("logins") or {}).get(url) if url else None
-    try:
-        return Login(**login) if login else None
-    except TypeError:
-        return None

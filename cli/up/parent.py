@@ -14,18 +14,19 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from cli.server.client import Address, ServerClient, find_server
+from cli.server.client import ServerClient, find_server
 from cli.terminal import CommandFailed, printable
 from cli.up.children import ProgramCommand, SupervisedProgram
 from cli.up.local_nodes import ClusterNode, Orders, shares_of_gpus
 from dashboard.cluster.joining import outward_address, own_url
 from dashboard.private_files import hold_lock, make_private_directory
 from dashboard.security.keys.token_files import TokenUnusable, join_token_path, read_or_create
+from domain.clients.addresses import Address
 from domain.network import certificate_file
+from domain.network.trust import CA_FILE
 from domain.text.formats import plural
 from worker.node.processes import find
 from worker.node.state_files import read_object
-from worker.session.trust import CA_FILE
 
 TICK_S = 0.1
 LATE_AFTER_S = 60.0

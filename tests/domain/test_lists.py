@@ -9,9 +9,9 @@ from typing import Any
 
 import pytest
 
-from cli.server.client import Document
 from dashboard.cluster.installations import HostStep
 from dashboard.json_responses import text_of
+from domain.clients.answers import Document
 from domain.lists import node_lists, people_lists, run_lists
 from domain.people.accounts import UserView
 from domain.people.audit import AuditAction, AuditEntryView, columns_of

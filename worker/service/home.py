@@ -11,8 +11,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from domain.network.trust import CA_FILE
 from worker.node.processes import is_locked
-from worker.session.trust import CA_FILE
 
 LARGEST_LOG_BYTES = 16 * 1024 * 1024
 

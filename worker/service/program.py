@@ -12,9 +12,9 @@ from typing import Any
 from urllib.parse import urlsplit
 
 from domain.clock import SYSTEM_CLOCK, Clock
+from domain.network.trust import CannotTrust, tls_context, why_no_tls
 from worker.service.home import Home, become_worker, write
 from worker.service.starters import Detached, Systemd, end_worker, keep, starter
-from worker.session.trust import CannotTrust, tls_context, why_no_tls
 
 CONNECT_LIMIT_S, REACH_LIMIT_S = 4.0, 20.0
 """An address that leads nowhere is left soon; a dashboard on a busy machine may be long in answering."""
@@ -141,7 +141,8 @@ def why_silent(url: str) -> str | None:
 
     try:
         limit = httpx2.Timeout(REACH_LIMIT_S, connect=CONNECT_LIMIT_S)
-        with httpx2.Client(trust_env=False, timeout=limit, verify=tls_context(url)) as http:
+        context = tls_context(url, httpx2.create_ssl_context)
+        with httpx2.Client(trust_env=False, timeout=limit, verify=context) as http:
             http.get(f"{url}/api/health").raise_for_status()
     except CannotTrust as error:
         return str(error).rstrip(".")

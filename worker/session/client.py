@@ -38,6 +38,7 @@ from domain.messages import (
     Stacks,
     TaskReport,
 )
+from domain.network.trust import tls_context
 from domain.profiles.records import RankProfile
 from domain.watching.messages import WatchAnswer, WatchRequest
 from worker.session import bodies
@@ -64,7 +65,6 @@ from worker.session.failures import (
     raise_unless_ours,
     require,
 )
-from worker.session.trust import tls_context
 
 log = logging.getLogger(__name__)
 
@@ -78,7 +78,7 @@ class Client:
         self._http = httpx2.Client(
             base_url=self.url,
             trust_env=False,
-            verify=tls_context(self.url),
+            verify=tls_context(self.url, httpx2.create_ssl_context),
             transport=transport,
             timeout=httpx2.Timeout(ANSWER_TIMEOUT_S, connect=CONNECT_TIMEOUT_S),
             limits=httpx2.Limits(max_connections=16, max_keepalive_connections=16, keepalive_expiry=60),

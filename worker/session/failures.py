@@ -7,7 +7,7 @@ from typing import Any
 
 import httpx2
 
-from worker.session.trust import why_no_tls
+from domain.network.trust import why_no_tls
 
 NO_CONNECTION = (httpx2.ConnectError, httpx2.ConnectTimeout, httpx2.PoolTimeout, httpx2.ProxyError)
 GATEWAY_ERRORS = (502, 503, 504)

@@ -9,8 +9,8 @@ from collections.abc import Sequence
 from typing import Any
 
 from domain.messages import JobReport
+from domain.network.trust import CA_FILE
 from domain.slurm import Submission
-from worker.session.trust import CA_FILE
 
 ANSWER_TIMEOUT_S = 60.0
 

@@ -16,9 +16,10 @@ import typer
 
 from cli.durations import seconds
 from cli.extras import require
-from cli.server.client import ServerClient, data_directory
+from cli.server.client import ServerClient
 from cli.server.options import Data, Json, server_at
 from cli.terminal import CommandFailed, ask_or_tell, print_json, print_outcome, say, warn
+from domain.clients.addresses import data_directory
 from domain.clock import SYSTEM_CLOCK
 from domain.text import formats
 

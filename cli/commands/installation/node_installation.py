@@ -323,7 +323,7 @@ def certificates_of_this_command() -> str:
     """Return the certificates in RANKZERO_CA_FILE, which the nodes are to trust as this command does; else nothing.
 
     Raises CommandFailed."""
-    from worker.session.trust import CannotTrust, trusted_certificates
+    from domain.network.trust import CannotTrust, trusted_certificates
 
     try:
         return trusted_certificates()

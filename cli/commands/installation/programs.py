@@ -8,10 +8,10 @@ from typing import Annotated, Any
 import typer
 
 from cli.extras import require
-from cli.server.client import data_directory
 from cli.server.code import named_interpreter
 from cli.server.options import Data
 from cli.terminal import CommandFailed
+from domain.clients.addresses import data_directory
 from worker.node.run_as import RunAs
 
 Host = Annotated[

@@ -21,11 +21,12 @@ import typer
 from cli import extras
 from cli.commands.installation import drill
 from cli.extras import require
-from cli.server.client import ServerClient, data_directory, find_server
+from cli.server.client import ServerClient, find_server
 from cli.server.options import Data, Json
 from cli.terminal import CommandFailed, print_json, say
 from dashboard.object_name import ObjectName
 from dashboard.security.keys.token_files import join_token_path, metrics_token_path
+from domain.clients.addresses import data_directory
 from domain.text import formats
 
 

@@ -15,14 +15,14 @@ import typer
 from cli.commands.installation.programs import KeepAttempts, Python, RunAsOption, Slots, WarmStart, accounts
 from cli.durations import seconds
 from cli.extras import require
-from cli.server.client import data_directory
 from cli.server.code import named_interpreter
 from cli.server.options import Data, pairs
 from cli.terminal import CommandFailed
+from domain.clients.addresses import data_directory
 from domain.launch.systemd_unit import unit
 from domain.masking.log_lines import log_to_stderr, one_line
+from domain.network.trust import CannotTrust
 from worker.session.options import CannotRun, GatewayOptions, WorkerOptions
-from worker.session.trust import CannotTrust
 
 Server = Annotated[str | None, typer.Option(help="The dashboard's URL.", show_default=False)]
 TokenFile = Annotated[

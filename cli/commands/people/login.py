@@ -16,10 +16,12 @@ from urllib.parse import quote
 import typer
 
 from cli.durations import Expires, lifetime_s
-from cli.server.client import Address, ServerClient, ServerUnreachable, address_of, find_server
-from cli.server.logins import Login, Logins, plain_url
+from cli.server.client import ServerClient, ServerUnreachable, find_server
+from cli.server.logins import Logins, plain_url
 from cli.server.options import Data, Json, server_at
 from cli.terminal import CommandFailed, print_outcome, warn
+from domain.clients.addresses import Address, address_of
+from domain.clients.logins import Login
 from domain.people.roles import EVERYWHERE, Role, Scope
 
 Url = Annotated[

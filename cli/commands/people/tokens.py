@@ -11,10 +11,10 @@ from urllib.parse import quote, urlencode
 import typer
 
 from cli.durations import Expires, lifetime_s, seconds
-from cli.server.client import data_directory
 from cli.server.options import Data, Json, server_at
 from cli.terminal import CommandFailed, print_json, print_list, print_outcome, say, warn, with_person
 from dashboard.security.keys.token_files import join_token_path, metrics_token_path
+from domain.clients.addresses import data_directory
 from domain.lists import people_lists
 from domain.people.roles import Scope
 from domain.text import formats

@@ -4,17 +4,18 @@ from __future__ import annotations
 
 import shlex
 import time
-from pathlib import Path, PurePosixPath
+from pathlib import Path
 from typing import Annotated, Any
 
 import typer
 
 from cli.server.checkpoint_tasks import FORMAT_HELP, FormatOption, followed, merge, merged_checkpoint
 from cli.server.client import ServerClient
-from cli.server.download import Transfer, sha256_of
+from cli.server.download import Transfer, plain_downloads
 from cli.server.options import Data, Json, RunId, run_path, server_at
 from cli.terminal import CommandFailed, print_json, print_list, print_outcome, printable, say
 from domain.checkpoints.names import is_folder
+from domain.clients import downloads
 from domain.lists import run_lists
 from domain.text import formats
 from domain.text.columns import Column, Columns, Figure
@@ -38,7 +39,6 @@ def checkpoints(
         _say_more(entries)
 
 
-LONGEST_NAME_BYTES = 200
 SendAgain = Annotated[
     str | None,
     typer.Option(
@@ -104,8 +104,10 @@ def download(
     wanted = format or (FormatOption.SAFETENSORS if strip_prefix or safetensors else None)
     if wanted is not None and (wanted is FormatOption.HF or checkpoint.get("merged_from") is None):
         checkpoint = merged_checkpoint(server, run, followed(server, merge(server, checkpoint, wanted.value)))
-    target = target_path(checkpoint["name"], output)
-    if is_there(target, checkpoint, overwrite=output is not None):
+    target = _target_path(checkpoint["name"], output)
+    with plain_downloads():
+        is_there = downloads.is_there(target, checkpoint, overwrite=output is not None)
+    if is_there:
         status = "already exists"
     else:
         Transfer(server, checkpoint, target).run()
@@ -120,53 +122,13 @@ def download(
 
 def choose(entries: list[dict[str, Any]], run: str, name: str | None) -> dict[str, Any]:
     """Return the newest complete checkpoint of that name (None: of any). Raises CommandFailed where there is none."""
-    matching = [
-        entry for entry in entries if name is None or name in (entry["name"], PurePosixPath(entry["name"]).name)
-    ]
-    complete = [entry for entry in matching if entry["complete"]]
-    if complete:
-        exact = [entry for entry in complete if entry["name"] == name]
-        candidates = [entry for entry in complete if entry.get("latest")] if name is None else exact
-        if name is None and not candidates:
-            raise CommandFailed(
-                f"It is unclear which files of run {run} form one checkpoint, so none is chosen. Name one "
-                f"that `rankzero checkpoints {run}` lists: `rankzero download {run} NAME`."
-            )
-        saved_first = [entry for entry in complete if entry.get("merged_from") is None] or complete
-        return max(candidates or saved_first, key=lambda entry: (entry["created_at"], entry["id"]))
-    if matching:
-        raise CommandFailed(f"Checkpoint {printable(matching[0]['name'])} is not complete yet.")
-    if name is None:
-        raise CommandFailed(f"Run {run} has no checkpoint yet.")
-    raise CommandFailed(f"Run {run} has no checkpoint {name!r}; `rankzero checkpoints {run}` lists them.")
+    with plain_downloads():
+        return downloads.choose(entries, run, name)
 
 
-def target_path(name: str, output: Path | None) -> Path:
-    """Return the file to write: `output`, else the name's last component in the current folder.
-
-    Raises CommandFailed where the folder of `output` does not exist."""
-    file_name = PurePosixPath(name.replace("\\", "/")).name
-    file_name = "".join(c if c.isprintable() else "_" for c in file_name)
-    file_name = file_name.encode()[-LONGEST_NAME_BYTES:].decode(errors="ignore").lstrip(".") or "checkpoint"
-    if output is None:
-        return Path.cwd() / file_name
-    path = output.expanduser().absolute()
-    if path.is_dir():
-        return path / file_name
-    if not path.parent.is_dir():
-        raise CommandFailed(f"--output: the folder {path.parent} does not exist.", 2)
-    return path
-
-
-def is_there(target: Path, checkpoint: dict[str, Any], overwrite: bool) -> bool:
-    """Whether `target` already is this checkpoint.
-
-    Raises CommandFailed where it is another file that may not be overwritten."""
-    if not target.exists():
-        return False
-    same_size = target.is_file() and target.stat().st_size == checkpoint["size_bytes"]
-    if same_size and sha256_of(target) == checkpoint["sha256"]:
-        return True
-    if overwrite and target.is_file():
-        return False
-    raise CommandFailed(f"{target} exists and is a different file; choose another path with -o PATH.")
+def _target_path(name: str, output: Path | None) -> Path:
+    """Return the file to write (`downloads.target_path`). Raises CommandFailed."""
+    try:
+        return downloads.target_path(name, output)
+    except NotADirectoryError as error:
+        raise CommandFailed(f"--output: {error}", 2) from None

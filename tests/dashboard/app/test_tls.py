@@ -20,13 +20,13 @@ import pytest
 
 from dashboard.security.keys.certificates import CertificateUnusable, ServerCertificate, end_warning
 from domain.messages import NodeFacts
+from domain.network.trust import CannotTrust, tls_context
 from tests.dashboard.certificates import Pair, encrypted, self_signed, signed
 from tests.dashboard.program import LIMIT_S, Program, dashboard
 from tests.dashboard.running import patient, running
 from tests.end_to_end.product import wait_for
 from worker.session.client import Client
 from worker.session.failures import ServerAway
-from worker.session.trust import CannotTrust, tls_context
 
 pytestmark = pytest.mark.real
 
@@ -100,7 +100,7 @@ def test_plain_http_and_tls_are_told_apart(secured: Program, tmp_path: Path) -> 
 
 
 def trusting(path: Path) -> ssl.SSLContext:
-    context = tls_context("https://x", path)
+    context = tls_context("https://x", httpx2.create_ssl_context, path)
     assert isinstance(context, ssl.SSLContext)
     return context
 
@@ -263,4 +263,4 @@ def test_files_without_certificates_are_refused(tmp_path: Path) -> None:
     (tmp_path / "none.pem").write_text("nothing\n")
     with pytest.raises(CannotTrust, match="contains no certificate; it must be a PEM file"):
         trusting(tmp_path / "none.pem")
-    assert tls_context("http://x", tmp_path / "none.pem") is False
+    assert tls_context("http://x", httpx2.create_ssl_context, tmp_path / "none.pem") is False

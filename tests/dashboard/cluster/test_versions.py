@@ -7,8 +7,8 @@ from typing import Any
 import pytest
 from sqlalchemy import update
 
-from cli.server.client import Document
 from db.models import Node
+from domain.clients.answers import Document
 from domain.lists import node_lists
 from domain.protocol import PROTOCOL
 from tests.dashboard.running import FakeNode, Running, wait_for

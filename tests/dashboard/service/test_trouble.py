@@ -17,13 +17,14 @@ import pytest
 from sqlalchemy import text
 from sqlalchemy.exc import OperationalError
 
-from cli.server.client import Address, ServerClient
+from cli.server.client import ServerClient
 from dashboard.app.server import WARNING
 from db import sqlite
 from db.engine import Store, StoreUnusable
 from db.nodes import join_tokens
 from db.trouble import Trouble
 from db.trouble import trouble_of as trouble_of_error
+from domain.clients.addresses import Address
 from domain.messages import NodeLoad, PointBatch
 from domain.points import body_of
 from tests.dashboard.read_only import make_read_only

@@ -8,11 +8,12 @@ from typing import Any
 import httpx2
 import pytest
 
-from cli.server.client import Address, ServerClient
+from cli.server.client import ServerClient
 from cli.server.download import Transfer
 from dashboard.settings import Settings
 from db.tasks import desired_state
 from domain.assignments import ResumeFrom
+from domain.clients.addresses import Address
 from tests.dashboard.running import running
 from tests.dashboard.storage.bucket_stage import CONTENT, MIB, Stage
 from tests.s3_server import Bucket, error

@@ -10,11 +10,11 @@ import pytest
 
 from cli.commands.installation.node_installation import certificates_of_this_command
 from cli.terminal import CommandFailed
+from domain.network.trust import CA_FILE
 from tests.dashboard.certificates import self_signed
 from tests.dashboard.running import running
 from worker.service.home import Home
 from worker.service.program import Refused, reachable
-from worker.session.trust import CA_FILE
 
 
 @pytest.fixture

@@ -21,6 +21,7 @@ from domain.checkpoint_use.tasks import DesiredCheckpointTask
 from domain.clock import SYSTEM_CLOCK, Clock
 from domain.masking.log_lines import log_to_stderr
 from domain.messages import CheckAnswer
+from domain.network.trust import CA_FILE
 from worker.agent.accounts.messages import (
     LONGEST_LINE_BYTES,
     AgentCheck,
@@ -37,7 +38,6 @@ from worker.preflight.checks import Checks
 from worker.session.client import Client
 from worker.session.failures import RequestRefused
 from worker.session.options import CannotRun, lock_data
-from worker.session.trust import CA_FILE
 from worker.trainings.trainings import Trainings
 
 log = logging.getLogger("worker")

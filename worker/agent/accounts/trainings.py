@@ -14,6 +14,7 @@ from domain.assignments import Assignment, DesiredCheck, Resend
 from domain.checkpoint_use.tasks import CheckpointTaskReport, DesiredCheckpointTask, TaskKind
 from domain.clock import SYSTEM_CLOCK, Clock
 from domain.messages import HeldAttempt, Reason, TaskReport
+from domain.network.trust import trusted_certificates
 from worker.agent.accounts.agents import AgentProcess, wait_for
 from worker.agent.accounts.messages import AgentSettings, Answered, Order, handed_on
 from worker.agent.accounts.places import usable
@@ -28,7 +29,6 @@ from worker.session.client import Client, TaskRef
 from worker.session.clock import offset
 from worker.session.failures import AttemptSuperseded, RequestRefused, ServerAway
 from worker.session.server_session import Backoff
-from worker.session.trust import trusted_certificates
 from worker.trainings.daemon import SHUTDOWN_GRACE_S
 from worker.trainings.trainings import Trainings
 

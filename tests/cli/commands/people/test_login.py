@@ -13,7 +13,8 @@ import pytest
 from torch.utils.tensorboard import SummaryWriter
 
 from cli.commands.people import login
-from cli.server.logins import Login, Logins, plain_url
+from cli.server.logins import Logins, plain_url
+from domain.clients.logins import Login
 from domain.people.rights import OWNER
 from tests.cli.documents import document
 from tests.dashboard.certificates import self_signed

@@ -11,8 +11,9 @@ from typing import Any
 
 import pytest
 
-from cli.server.logins import Login, Logins
+from cli.server.logins import Logins
 from db import acting
+from domain.clients.logins import Login
 from domain.people.roles import Role, Scope
 from domain.people.tokens import TokenWanted
 from tests.cli.documents import document

@@ -19,11 +19,11 @@ from websockets.exceptions import InvalidStatus
 from websockets.sync.client import connect
 
 from dashboard.security.proxies import ForwardedHeaders, TrustedProxies
+from domain.network.trust import tls_context
 from tests.dashboard.certificates import Pair, self_signed
 from tests.dashboard.nginx import nginx
 from tests.dashboard.running import Page, Running, running
 from tests.end_to_end.product import wait_for
-from worker.session.trust import tls_context
 
 NAME = "rankzero.test"
 OCTETS = {"Content-Type": "application/octet-stream"}
@@ -40,7 +40,7 @@ class Proxied:
     @property
     def tls(self) -> Any:
         """What trusts nginx's certificate."""
-        return tls_context(self.url, self.pair.certificate)
+        return tls_context(self.url, httpx2.create_ssl_context, self.pair.certificate)
 
     def client(self, **headers: str) -> httpx2.Client:
         """A browser or program that reaches it through nginx."""
@@ -127,7 +127,7 @@ def test_nobody_chooses_an_address_or_a_person_through_nginx(tmp_path: Path) -> 
     forged |= {"X-Forwarded-Secret": "guessed", "X_Forwarded_Email": "boss@lab.example"}
     pair = self_signed(tmp_path)
     with echoing(TrustedProxies(["127.0.0.1"])) as port, nginx(tmp_path / "nginx", pair, port) as url:
-        verify: Any = tls_context(url, pair.certificate)
+        verify: Any = tls_context(url, httpx2.create_ssl_context, pair.certificate)
         scope = httpx2.get(url, headers=forged, verify=verify, trust_env=False, timeout=60).json()
     assert (scope["scheme"], scope["client"]) == ("https", "127.0.0.1")
     assert {name: value for name, value in scope["headers"].items() if "forwarded" in name} == {

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import ssl
+from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
@@ -19,18 +20,17 @@ class CannotTrust(Exception):
     """The file of certificates cannot be used; the message is one sentence."""
 
 
-def tls_context(url: str, ca_file: Path | None = None) -> ssl.SSLContext | bool:
-    """How to check the server's certificate at this address; False for plain HTTP. Raises CannotTrust.
+def tls_context(
+    url: str, of_system: Callable[[], ssl.SSLContext], ca_file: Path | None = None
+) -> ssl.SSLContext | bool:
+    """How an HTTP client checks the server's certificate at this address; False for plain HTTP. Raises CannotTrust.
 
-    Without `ca_file` that of the environment counts, else the system's certificates, or SSL_CERT_FILE."""
+    Without `ca_file` that of the environment counts, else `of_system` (`httpx2.create_ssl_context`): the system's
+    certificates, or SSL_CERT_FILE."""
     if not url.lower().startswith("https:"):
         return False  # certificates that nobody needs take 25 ms to read
     named = ca_file or os.environ.get(CA_FILE)
-    if named:
-        return FileContext.of(Path(named).expanduser())
-    import httpx2
-
-    return httpx2.create_ssl_context()
+    return FileContext.of(Path(named).expanduser()) if named else of_system()
 
 
 def trusted_certificates() -> str:
