@@ -35,8 +35,12 @@ GROUPS = {
         "cli.commands.runs.runs:stop",
         "cli.commands.runs.runs:resume",
     ),
-    "Anywhere": ("cli.commands.anywhere.watch:watch",),
-    "Anywhere": ("cli.commands.anywhere.wait:wait",),
+    "Anywhere": (
+        "cli.commands.anywhere.watch:watch",
+        "cli.commands.anywhere.sync:sync",
+        "cli.commands.anywhere.wait:wait",
+        "cli.commands.anywhere.skill:skill",
+    ),
     "Look": (
         "cli.commands.runs.runs:runs",
         "cli.commands.runs.runs:show",
