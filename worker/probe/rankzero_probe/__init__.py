@@ -60,8 +60,12 @@ BUFFER_SIZES = ("TORCH_FR_BUFFER_SIZE", "TORCH_NCCL_TRACE_BUFFER_SIZE")
 BUFFER_SIZE = "2000"
 
 
+_hooked: set[str] = set()
+"""The modules that were hooked into: a process that watches itself twice has the hooks once."""
+
+
 def switch_on() -> None:
-    """Start watching imports. Called once, when the interpreter starts."""
+    """Start watching imports: when the interpreter starts, or a process begins to watch itself."""
     if "RANK" in os.environ:
         os.environ.setdefault(MARKER, str(os.getpid()))
     if (logs := os.environ.get("RANKZERO_RANK_LOGS")) and os.environ.get(MARKER) == str(os.getpid()):
@@ -74,9 +78,14 @@ def switch_on() -> None:
     _hook_into_imported()
 
 
+def switch_off() -> None:
+    """Stop watching imports; the hooks that are in place stay there."""
+    sys.meta_path[:] = [finder for finder in sys.meta_path if not isinstance(finder, _Finder)]
+
+
 def _hook_into_imported() -> None:
     """Hook into what is imported already, where a rank was forked, and into the names by which others imported it."""
-    names = [name for name in sys.modules if name in WATCHED_MODULES]
+    names = [name for name in sys.modules if name in WATCHED_MODULES - _hooked]
     before = {name: dict(vars(sys.modules[name])) for name in names}
     for name in reversed(names):  # a package is complete after its parts
         after_import(name, sys.modules[name])
@@ -101,6 +110,7 @@ def after_import(name: str, module: ModuleType) -> None:
     """Hook into the imported module; a failure is recorded, never raised."""
     from . import process_state
 
+    _hooked.add(name)
     try:
         if name in STARTERS_OF_PROCESSES:
             from . import reruns

@@ -167,12 +167,13 @@ def _without_its_notices(act: Callable[[], Any]) -> Any:
         os.close(written)
 
 
-def _forget() -> None:
+def forget() -> None:
+    """Have no server: in a forked child, and where the one of this process has ended."""
     global _served
     _served = None
 
 
-os.register_at_fork(after_in_child=_forget)
+os.register_at_fork(after_in_child=forget)
 
 # Let the threads of process groups finish while Python's lock is free, before a group is destroyed.
 #

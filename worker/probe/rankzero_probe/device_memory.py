@@ -53,6 +53,12 @@ def sample(state: process_state.ProcessState) -> None:
         state.failed(PART, error)
 
 
+def stop(state: process_state.ProcessState) -> None:
+    """Record no more lines of blocks. Raises what torch raises."""
+    if state.is_recording_history:
+        _record(state, is_on=False)
+
+
 def _begin() -> None:
     """Attach the observer, or note why not. Called by torch while it initialises CUDA; never raises."""
     state = process_state.current

@@ -121,9 +121,22 @@ current = ProcessState()
 
 
 def reset() -> None:
-    """Reset the state in a forked child."""
+    """Reset the state: in a forked child, and where a process begins to watch itself."""
     global current
     current = ProcessState()
+
+
+class _AllParts(set[str]):
+    """Contains every part of the probe."""
+
+    def __contains__(self, part: object) -> bool:
+        return True
+
+
+def switch_off() -> None:
+    """Begin a state in which every part is off."""
+    reset()
+    current.off = _AllParts()
 
 
 os.register_at_fork(after_in_child=reset)

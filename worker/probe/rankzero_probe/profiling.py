@@ -229,9 +229,10 @@ def _is_ours(profiler: Any, profile: Profile | None) -> bool:
     return profile is not None and getattr(profile.profiler, "profiler", None) is profiler
 
 
-def _forget() -> None:
+def forget() -> None:
+    """Have no profile: in a forked child, and where a process that watched itself goes on."""
     global _current
     _current = None
 
 
-os.register_at_fork(after_in_child=_forget)
+os.register_at_fork(after_in_child=forget)

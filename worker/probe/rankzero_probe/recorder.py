@@ -196,6 +196,15 @@ class Recorder:
             faulthandler.unregister(signal.SIGUSR2)
         return False
 
+    def give_signal_back(self) -> None:
+        """Undo what lets the stack be asked for, where it is still ours."""
+        if self._stack_file is not None and self._can_be_asked():
+            faulthandler.unregister(signal.SIGUSR2)
+            if self._records_aborts:
+                faulthandler.disable()
+            os.close(self._stack_file)
+            self._stack_file = None
+
 
 _recorder: Recorder | None = None
 
@@ -208,6 +217,16 @@ def start() -> None:
         if folder and not reruns.is_rerun(reruns.TRAINS):
             _recorder = Recorder(folder)
             _recorder.begin()
+
+
+def stop() -> None:
+    """End the record of a process that goes on, and give its signal back."""
+    global _recorder
+    if _recorder is not None:
+        _recorder.end()
+        _recorder.give_signal_back()
+        atexit.unregister(_recorder.end)
+        _recorder = None
 
 
 def _figures(state: process_state.ProcessState) -> dict[str, Any]:

@@ -68,10 +68,12 @@ def prepare(owner: Any, name: str, preparation: Callable[..., None]) -> None:
 
     @functools.wraps(original)
     def prepared(*args: Any, **kwargs: Any) -> Any:
+        state, part = process_state.current, _part(preparation)
         try:
-            preparation(*args, **kwargs)
+            if part not in state.off:
+                preparation(*args, **kwargs)
         except Exception as error:
-            process_state.current.failed(_part(preparation), error)
+            state.failed(part, error)
         return original(*args, **kwargs)
 
     setattr(owner, name, named_as_probe(prepared))
@@ -125,6 +127,7 @@ def _flush_regularly() -> None:
         safely(_flush)
 
 
+@in_every_rank
 def _flush() -> None:
     """Route and write what is queued, in its order."""
     with _lock:
@@ -142,9 +145,18 @@ def write_remaining() -> None:
     safely(_write_remaining)
 
 
+@in_every_rank
 def _write_remaining() -> None:
     _flush()
     _write_routed("", names.remaining(), time.time())
+
+
+def begin_anew() -> None:
+    """Name series as in a new process: what was logged before belongs to another run."""
+    global names, main_folder
+    _queue.clear()
+    _noted_runs.clear()
+    names, main_folder = Names(), ""
 
 
 def _reset() -> None:

@@ -171,7 +171,7 @@ def _write_config(run: Any) -> None:
 
 
 @atexit.register
-def _complete_all() -> None:
+def complete_all() -> None:
     """Write the rows of runs that were never finished: W&B finishes them at the exit, too."""
     for history in list(_histories.values()):
         records.safely(history.complete)
