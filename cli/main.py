@@ -84,7 +84,6 @@ GROUPS = {
         "cli.commands.people.secrets:secret_app",
         "cli.commands.people.audit:audit",
     ),
-    "Anywhere": ("cli.commands.anywhere.sync:sync",),
     "Nodes and server": (
         "cli.commands.installation.nodes:nodes_app",
         "cli.commands.installation.nodes:drain",

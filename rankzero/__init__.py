@@ -14,9 +14,12 @@ if TYPE_CHECKING:  # importing typing costs 5 ms
     from rankzero.errors import RankzeroError as RankzeroError
     from rankzero.errors import Refused as Refused
     from rankzero.errors import TimedOut as TimedOut
+    from rankzero.figures import log as log
     from rankzero.metrics import Metrics as Metrics
     from rankzero.runs import Run as Run
     from rankzero.sweeps import Sweep as Sweep
+    from rankzero.watching import Watch as Watch
+    from rankzero.watching import watch as watch
 
 _MODULES = {
     "Away": "errors",
@@ -29,7 +32,10 @@ _MODULES = {
     "Run": "runs",
     "Sweep": "sweeps",
     "TimedOut": "errors",
+    "Watch": "watching",
     "connect": "client",
+    "log": "figures",
+    "watch": "watching",
 }
 """Each public name and its module."""
 
