@@ -136,14 +136,16 @@ def test_steps_of_each_block_are_counted_anew(watched: WatchedProcess):
         with rankzero.watch():
             train(5)
         train(100)
-        with rankzero.watch():
-            train(7)
+        rankzero.watch()
+        train(7)
         """
     )
     assert ended.code == 0, ended.err
     lasts = [attempt.records()[-1] for attempt in watched.attempts]
     assert [last["step"] for last in lasts] == [5, 7]
     assert all(last["events"][-1]["kind"] == "exit" for last in lasts)
+    records = [record for attempt in watched.attempts for record in attempt.records()]
+    assert [event for record in records for event in record.get("events", ()) if event["kind"] == "error"] == []
 
 
 def test_children_are_part_of_the_run(watched: WatchedProcess):

@@ -61,7 +61,9 @@ class Recorder:
             process_state.current.failed("recorder", error)
 
     def end(self) -> None:
-        """Write the last line when the process exits normally."""
+        """Write the last line, once: when the process exits normally, or is no longer watched."""
+        if self._ending.is_set():
+            return
         self._ending.set()
         if _recorder is self:
             profiling.end()
