@@ -13,10 +13,10 @@ from cli.server.client import find_server
 from cli.terminal import CommandFailed
 from domain.clock import SYSTEM_CLOCK
 from domain.masking.log_lines import log_to_stderr
+from domain.network.trust import CA_FILE, CannotTrust
 from worker.node.standing_back import WORKER_NICENESS, StandingBack
 from worker.session.client import Client
 from worker.session.options import CannotRun
-from worker.session.trust import CA_FILE, CannotTrust
 from worker.watched.progress import ProgressFile
 
 IGNORED = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP)

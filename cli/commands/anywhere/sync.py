@@ -11,9 +11,9 @@ from typing import Annotated, NamedTuple
 import typer
 
 from cli.extras import require
-from cli.server.client import data_directory
 from cli.server.options import Json
 from cli.terminal import CommandFailed, print_json, print_table, say, warn
+from domain.clients.addresses import data_directory
 from domain.text.formats import size
 
 Folder = Annotated[
