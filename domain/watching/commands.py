@@ -25,17 +25,30 @@ class Command:
 
 def command_of(argv: Sequence[str], env: Mapping[str, str]) -> Command | None:
     """Return what the launcher in a command line starts; None without a launcher that is known."""
+    name, words = _launcher(argv)
+    return LAUNCHERS[name](_options(words), env) if name else None
+
+
+def shares_output(argv: Sequence[str], env: Mapping[str, str]) -> bool:
+    """Whether a launcher of torch starts several ranks, each with its RANK, which print to its own output."""
+    name, _ = _launcher(argv)
+    command = command_of(argv, env)
+    return name in WITH_RANK and command is not None and command.ranks_here != 1
+
+
+def _launcher(argv: Sequence[str]) -> tuple[str, list[str]]:
+    """Return the launcher in a command line, and the words behind it; an empty name without one that is known."""
     words = _words(argv)
     for index, word in enumerate(words):
         if word.endswith(".py"):  # what follows are the arguments of a script
-            return None
+            break
         is_module = word == "-m"
         name = "".join(words[index + 1 : index + 2]) if is_module else PurePath(word).name
-        if launcher := LAUNCHERS.get(name):
-            return launcher(_options(words[index + 1 :]), env)
+        if name in LAUNCHERS:
+            return name, words[index + 1 :]
         if is_module:
-            return None
-    return None
+            break
+    return "", []
 
 
 def script_of(argv: Sequence[str]) -> str:
@@ -161,3 +174,11 @@ LAUNCHERS: dict[str, Callable[[Mapping[str, str], Mapping[str, str]], Command]] 
     "horovodrun": _mpirun,
     "srun": _srun,
 }
+TORCHRUN = frozenset({"torchrun", "torch.distributed.run", "torch.distributed.launch"})
+WITH_RANK = TORCHRUN | {"accelerate", "accelerate-launch", "accelerate.commands.launch", "deepspeed"}
+"""Launchers whose processes on this machine have RANK in their environment."""
+
+
+def is_torchrun(argv: Sequence[str]) -> bool:
+    """Whether the command is torchrun itself, which says on standard error why it failed."""
+    return _launcher(argv)[0] in TORCHRUN

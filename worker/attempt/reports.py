@@ -64,9 +64,9 @@ def end_of(
         stop_requested=state["stop_requested_at"] is not None,
         killed_by_us=bool(state["killed"]) and state["stop_requested_at"] is not None,
         launch_error=state["launch_error"],
-        launcher_err=_tail(folder / "logs" / "launcher.err"),
+        launcher_err=_tail(folder / "logs" / f"launcher.{'out' if launch.get('is_merged') else 'err'}"),
         world_size=_world_size(folder / "spec.json"),
-        rank_errs=_tails(folder / "logs", "out" if launch.get("is_merged") else "err"),
+        rank_errs=_tails(folder / "logs", "out" if _is_one_stream(launch) else "err"),
         rank_outs=_tails(folder / "logs", "out"),
         error_file=_tail(folder / "error.json") or None,
         out_of_memory_kills=state.get("out_of_memory_kills", 0),
@@ -91,6 +91,11 @@ def end_of(
         error=verdict.error,
         ended_at=state.get("ended_at"),
     )
+
+
+def _is_one_stream(launch: dict[str, Any]) -> bool:
+    """Whether a rank's two streams are one log; ranks that share a terminal have logs of their own for both."""
+    return bool(launch.get("is_merged")) and launch.get("output") != "launcher"
 
 
 def seen_ranks(probe: ProbeReader) -> SeenRanks | None:

@@ -176,8 +176,7 @@ class Supervisor:
     def _start_launcher(self) -> None:
         logs = self._dir / "logs"
         logs.mkdir(exist_ok=True)
-        first_rank = self._launch["first_rank"] if self._is_watched else 0
-        name = f"rank{first_rank}" if self._launch["launcher"] == "python" else "launcher"
+        name = self._launch.get("output") or ("rank0" if self._launch["launcher"] == "python" else "launcher")
         try:
             with (logs / f"{name}.out").open("ab") as out, (logs / f"{name}.err").open("ab") as err:
                 processes.preallocate(logs / f"{name}.err", LOG_ROOM_BYTES)
@@ -342,7 +341,8 @@ class Supervisor:
         if self._launch["launcher"] == "python":
             return bool(self._launch["processes"] == 1)
         ranks = range(self._launch["first_rank"], self._launch["first_rank"] + self._launch["processes"])
-        return any((self._dir / "logs" / f"rank{rank}.err").is_symlink() for rank in ranks)
+        logs = [self._dir / "logs" / f"rank{rank}.err" for rank in ranks]
+        return any(log.is_symlink() or log.exists() for log in logs)
 
     def _end_leftovers(self) -> None:
         """End the processes that the launcher left behind: SIGTERM, then SIGKILL, until none is left."""

@@ -18,6 +18,7 @@ from typing import Any, NoReturn
 
 import worker.probe
 from domain.clock import SYSTEM_CLOCK
+from domain.watching import commands
 from domain.watching.joins import Join, joined_by
 from worker.attempt.supervisor import AttemptDirectory, Supervisor
 from worker.node import processes
@@ -110,7 +111,7 @@ def _prepare(options: WatchOptions, data: Path) -> tuple[AttemptDirectory, dict[
     launch = launch_document(attempt, watched, join)
     (attempt / LAUNCH_FILE).write_text(json.dumps(launch))
     for stream in ("out", "err"):  # they exist already where the disk is full later
-        (attempt / "logs" / f"rank{launch['first_rank']}.{stream}").touch()
+        (attempt / "logs" / f"{launch['output']}.{stream}").touch()
     return AttemptDirectory(attempt), launch, _companion_ends_with_us(join)
 
 
@@ -142,6 +143,7 @@ def _described(options: WatchOptions, join: Join, host: str) -> Watched:
 def launch_document(attempt: Path, watched: Watched, join: Join) -> dict[str, Any]:
     """Return the contents of launch.json, as `worker.launch.preparation` writes it for what we launch."""
     ranks = join.ranks_here or 1
+    shares_output = commands.shares_output(watched.argv, os.environ)
     first_rank = join.rank if join.rank is not None else (join.process or 0) * ranks
     return {
         "argv": watched.argv,
@@ -151,19 +153,31 @@ def launch_document(attempt: Path, watched: Watched, join: Join) -> dict[str, An
             processes.NODE_RANK_VARIABLE: str(join.process or 0),
             PROBE_VARIABLE: str(attempt / "probe"),
             "PYTHONPATH": str(Path(worker.probe.__path__[0])),
+            **_of_ranks(attempt, watched.argv, shares_output),
         },
         "secrets": [],
         "cwd": watched.cwd,
         "grace_s": watched.stop_grace_s,
-        "launcher": "python",
+        "launcher": "torchrun" if commands.is_torchrun(watched.argv) else "python",
         "launcher_restarts": 0,
         "first_rank": first_rank,
+        "output": "launcher" if shares_output else f"rank{first_rank}",
         "processes": ranks,
         "master_port": None,
         "watched": True,
         "look_only": watched.look_only,
         "is_merged": is_one_place(),
     }
+
+
+def _of_ranks(attempt: Path, argv: Sequence[str], shares_output: bool) -> dict[str, str]:
+    """Return the variables by which ranks have logs of their own and say why they fail, unless they have such."""
+    chosen = {"PYTHONUNBUFFERED": "1"}
+    if shares_output:
+        chosen["RANKZERO_RANK_LOGS"] = str(attempt / "logs")
+    if commands.is_torchrun(argv):
+        chosen["TORCHELASTIC_ERROR_FILE"] = str(attempt / "error.json")
+    return {name: value for name, value in chosen.items() if name not in os.environ}
 
 
 def _is_watched_already(env: Mapping[str, str]) -> bool:

@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 
+from domain.watching.commands import is_torchrun, shares_output
 from domain.watching.joins import Join, joined_by
 
 PYTHON = ("python", "train.py", "--lr", "0.1")
@@ -435,3 +436,23 @@ def test_the_commands_that_a_batch_script_starts_after_each_other_are_runs_of_th
 )
 def test_whatever_stands_in_the_variables_the_command_is_not_held_up(env: dict[str, str], argv: tuple[str, ...]):
     joined_by(env, argv, None, "host0")
+
+
+@pytest.mark.parametrize(
+    ("command", "is_shared"),
+    [
+        ("torchrun --nproc-per-node 2 train.py", True),
+        ("torchrun --nproc-per-node auto train.py", True),
+        ("torchrun --nproc-per-node 1 train.py", False),
+        ("python -m torch.distributed.run --nproc-per-node=4 train.py", True),
+        ("accelerate launch --num_processes 2 train.py", True),
+        ("deepspeed --num_gpus 8 train.py", True),
+        ("mpirun -np 2 python train.py", False),
+        ("srun rankzero watch -- python train.py", False),
+        ("python train.py --launcher torchrun", False),
+    ],
+)
+def test_ranks_of_torchs_launchers_share_their_output(command: str, is_shared: bool) -> None:
+    """mpirun and srun set no RANK, by which the ranks' own logs are told apart."""
+    assert shares_output(command.split(), {}) is is_shared
+    assert is_torchrun(command.split()) is (command.startswith("torchrun") or "distributed.run" in command)
