@@ -110,9 +110,11 @@ def _process_memory(gpus: Iterable[Readings]) -> dict[int, float]:
 def _own_processes(attempt: SampledAttempt, gpus: Mapping[str, Readings]) -> dict[str, int]:
     """How many processes of the attempt are on each of its GPUs; empty where the driver shows none on any of them, as
     in a container that does not see their numbers."""
-    run_id = read_object(attempt.folder / LAUNCH_FILE).get("env", {}).get(processes.RUN_VARIABLE)
+    marker = {
+        processes.RUN_VARIABLE: read_object(attempt.folder / LAUNCH_FILE).get("env", {}).get(processes.RUN_VARIABLE)
+    }
     own = {
-        device: sum(processes.environment(pid).get(processes.RUN_VARIABLE) == run_id for pid in _pids(gpus[device]))
+        device: sum(marker.items() <= processes.environment(pid).items() for pid in _pids(gpus[device]))
         for device in attempt.devices
         if device in gpus
     }

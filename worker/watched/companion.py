@@ -108,7 +108,8 @@ class Companion:
         if asking.place is None:
             work = self._watch_to_the_end(work)
         if work is not None:
-            work.trainings.end()
+            work.end()
+            self._show(work)
         return asking.place
 
     def _watch_to_the_end(self, work: WatchedTrainings | None) -> WatchedTrainings | None:
@@ -117,7 +118,6 @@ class Companion:
         while work is not None and not work.is_over:
             self._show(work)
             self._clock.pause(self._pause_s(work))
-        self._show(work)
         return work
 
     def _work_provisionally(self) -> WatchedTrainings | None:
@@ -150,7 +150,8 @@ class Companion:
             is_tired = self._is_tired(guest, guest.answered_at)
         if guest.is_settled:
             return self._finish(guest)
-        guest.close()
+        guest.end()
+        self._show(guest)
         if guest.fatal is not None and not is_tired:
             log.warning("%s", guest.fatal)
             return None
@@ -183,7 +184,8 @@ class Companion:
     def _finish(self, guest: GuestNode) -> bool:
         """Say goodbye, and remove the folder if nothing is in it that the server lacks."""
         guest.leave(GOODBYE_LIMIT_S)
-        guest.close()
+        guest.end()
+        self._show(guest)
         total = guest.remaining.total_bytes
         if not has_sent_all(read_object(self._folder / ATTEMPT / REPORTED_FILE)):
             self._progress.tell(state="done", message=KEPT.format(self._folder))

@@ -31,7 +31,7 @@ from worker.watched.place import NODE_FILE, Place, own_devices
 
 log = logging.getLogger("worker")
 FACTS_FILE = "node/facts.json"
-MEASURED_EVERY_S = 1.0
+COUNTED_EVERY_S = 1.0
 """How much is still to be sent is counted so often; each time its folders are read."""
 
 
@@ -70,10 +70,10 @@ class WatchedTrainings:
 
     def __init__(self, machine: GuestMachine, client: Client, clock: Clock, table: ProcessTable) -> None:
         self.trainings = Trainings(
-            client, machine.node, is_warm=False, imports_ahead=False, on_step=self._measure, clock=clock, table=table,
+            client, machine.node, is_warm=False, imports_ahead=False, on_step=self._look, clock=clock, table=table,
             guest=machine.rules,
         )  # fmt: skip
-        self._clock, self._measured_at = clock, float("-inf")
+        self._clock, self._counted_at = clock, float("-inf")
         self._attempt: LocalAttempt | None = None
         self.remaining: Remaining = NOTHING
         """How much of the ended command's data is sent."""
@@ -88,15 +88,22 @@ class WatchedTrainings:
         """Whether the server has its end, and nothing more is sent."""
         return not self.trainings.unsettled
 
-    def _measure(self, _: int) -> None:
-        """Count what is still to be sent; called in the thread that sends."""
-        self._attempt = attempt = next(iter(self.trainings.daemon.attempts), self._attempt)
-        is_due = self._clock.now() - self._measured_at >= MEASURED_EVERY_S or (attempt and attempt.is_settled)
-        if attempt is None or not (attempt.is_over and is_due):
-            return
-        with contextlib.suppress(OSError, *OF_THE_SERVER):
-            self.remaining = attempt.remaining()
-        self._measured_at = self._clock.now()
+    def end(self) -> None:
+        """End the work, and wait until nothing of it touches the command's folder any more."""
+        self.trainings.end()
+        self._count()
+
+    def _look(self, _: int) -> None:
+        """Count now and then what is still to be sent; called in the thread that sends."""
+        self._attempt = next(iter(self.trainings.daemon.attempts), self._attempt)
+        if self._clock.now() - self._counted_at >= COUNTED_EVERY_S:
+            self._count()
+
+    def _count(self) -> None:
+        if self._attempt is not None and self._attempt.is_over:
+            with contextlib.suppress(OSError, *OF_THE_SERVER):
+                self.remaining = self._attempt.remaining()
+            self._counted_at = self._clock.now()
 
 
 class GuestNode(WatchedTrainings, SessionOwner):
@@ -124,10 +131,10 @@ class GuestNode(WatchedTrainings, SessionOwner):
         for loop in (self._session.poll, self._session.report_load):
             start_thread(loop.__name__, loop, self._clock)
 
-    def close(self) -> None:
-        """End its work, and wait until nothing of it touches the command's folder any more."""
+    def end(self) -> None:
+        """End the work and the session, and wait for the work."""
         self._session.close()
-        self.trainings.end()
+        super().end()
 
     def leave(self, limit_s: float) -> None:
         """Tell the server that this guest is gone, if it answers at once."""

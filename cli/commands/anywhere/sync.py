@@ -12,7 +12,7 @@ import typer
 
 from cli.extras import require
 from cli.server.options import Json
-from cli.terminal import CommandFailed, print_json, print_table, say, warn
+from cli.terminal import print_json, print_table, say, warn
 from domain.clients.addresses import data_directory
 from domain.text.formats import size
 
@@ -66,7 +66,7 @@ def _sync_all(folder: Path) -> Iterator[Synced]:
 
 
 def _sync(folder: Path) -> Synced:
-    """Work for one command until it is delivered. Raises CommandFailed."""
+    """Work for one command until it is delivered."""
     from cli.commands.anywhere.companion import connect
     from worker.watched.companion import Companion, is_live, lock
     from worker.watched.folder import read
@@ -84,7 +84,7 @@ def _sync(folder: Path) -> Synced:
         is_delivered, told = companion.run(), companion.progress.current
         os.close(descriptor)
     except (OSError, ValueError) as error:
-        raise CommandFailed(f"{folder} cannot be sent: {error}") from None
+        return Synced(folder.name, 0, 0, True, f"{folder} cannot be sent: {error}")
     is_left = not is_delivered and told.state != "done"
     return Synced(run, told.sent_bytes, told.total_bytes - told.sent_bytes, is_left, told.message)
 
