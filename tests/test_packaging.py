@@ -71,7 +71,12 @@ WATCHING = (
 
 
 def test_what_watches_commands_imports_nothing_beyond_the_extra_watch() -> None:
-    argv = [sys.executable, "-P", "-c", f"import sys, {WATCHING}; print(*sys.modules)"]
+    argv = [
+        sys.executable,
+        "-P",
+        "-c",
+        f"import sys; own = {{*sys.modules}}; import {WATCHING}; print(*{{*sys.modules}} - own)",
+    ]
     modules = subprocess.run(argv, check=True, capture_output=True, text=True).stdout.split()
     listed = [*PROJECT["dependencies"], *PROJECT["optional-dependencies"]["watch"]]
     named = {canonicalize_name(Requirement(text).name) for text in listed}

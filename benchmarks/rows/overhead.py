@@ -1,8 +1,9 @@
 """What watching costs: the step rate of one script with Rankzero at work and with it frozen, in turn.
 
-One unchanged script trains under Rankzero. In every other slice of time dashboard, worker and supervisor are stopped by
-SIGSTOP, so that the machine belongs to the script alone; what piles up meanwhile is worked off in the slice after, and
-counts against us. Two whole runs, one under plain torchrun, differ by more than what is to be measured here.
+One unchanged script trains under Rankzero: launched, or started by hand behind `rankzero watch`. In every other slice of
+time dashboard, worker and supervisor are stopped by SIGSTOP, so that the machine belongs to the script alone; what
+piles up meanwhile is worked off in the slice after, and counts against us. Two whole runs, one under plain torchrun,
+differ by more than what is to be measured here.
 """
 
 from __future__ import annotations
@@ -11,10 +12,12 @@ import bisect
 import json
 import signal
 import statistics
+import subprocess
+import sys
 import tempfile
 import threading
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
 
@@ -23,8 +26,8 @@ from tensorboard.backend.event_processing.event_file_loader import LegacyEventFi
 from websockets.sync.client import ClientConnection, connect
 
 from benchmarks.figures import Figure, ratios
-from benchmarks.rows.start import started
-from tests.end_to_end.product import Product
+from benchmarks.rows.start import BY_HAND, TORCHRUN, started
+from tests.end_to_end.product import Product, safely, wait_for
 
 SCRIPT = Path(__file__).parents[1] / "scripts" / "steps.py"
 VIEWERS = 4
@@ -36,16 +39,20 @@ CASES = {
     "short steps, a core to spare": (SHORT, 1),
 }
 """Step sizes, and ranks on two cores."""
+WATCHED = "short steps, every core busy"
+"""The case that is measured behind `rankzero watch`, too."""
 SLICE_S, PAIRS, GROUP = 1.0, 120, 10
 """The rates of so many pairs together make one ratio: of a single pair it is 5 to 10 % off, of ten a third of that."""
 LEAST = 0.98
+CWD = "by-hand"
 
 
 def measure(quick: bool) -> Iterator[Figure]:
     """Steps of two lengths, of ranks that share the machine's cores with us and with four viewers."""
-    for name, (sizes, ranks) in CASES.items():
+    cases = [(name, *case, launched) for name, case in CASES.items()]
+    for name, sizes, ranks, start in [*cases, (f"{WATCHED}, watched", *CASES[WATCHED], watched)]:
         with tempfile.TemporaryDirectory() as folder:
-            slices, steps = slices_of_a_run(sizes, ranks, quick, Path(folder))
+            slices, steps = slices_of_a_run(start, sizes, ranks, quick, Path(folder))
         pairs = [(rate(steps, *busy), rate(steps, *frozen)) for busy, frozen in slices]
         groups = [pairs[at : at + GROUP] for at in range(0, len(pairs), GROUP)]
         ours, theirs = ([statistics.mean(pair[at] for pair in group) for group in groups] for at in (0, 1))
@@ -58,13 +65,33 @@ Slice = tuple[float, float]
 Slices = tuple[list[tuple[Slice, Slice]], list[float]]
 
 
-def slices_of_a_run(sizes: Sequence[str], ranks: int, quick: bool, folder: Path) -> Slices:
+Start = Callable[[Product, Path, int, Sequence[str]], str]
+"""(product, folder, ranks, arguments): start the script; returns the run's id."""
+
+
+def launched(product: Product, _: Path, ranks: int, arguments: Sequence[str]) -> str:
+    """Launch the script."""
+    return product.launch(SCRIPT, gpus_per_node=ranks, args=[*arguments])
+
+
+def watched(product: Product, folder: Path, ranks: int, arguments: Sequence[str]) -> str:
+    """Start the script by hand, watched."""
+    (folder / CWD).mkdir()
+    command = [TORCHRUN, "--standalone", f"--nproc-per-node={ranks}", str(SCRIPT), *arguments]
+    argv = [sys.executable, "-P", "-m", "cli.main", "watch", "--", *command]
+    env = product.env | BY_HAND | {"RANKZERO_DATA": str(product.data)}
+    with (folder / "watch.log").open("wb") as log:
+        subprocess.Popen(argv, cwd=folder / CWD, env=env, stdin=subprocess.DEVNULL, stdout=log, stderr=log)
+    return str(wait_for(lambda: product.get("/api/runs"), "the watched run to appear")[0]["id"])
+
+
+def slices_of_a_run(start: Start, sizes: Sequence[str], ranks: int, quick: bool, folder: Path) -> Slices:
     """The slices with and without us, and the time of each step of rank 0."""
     settle_s, pairs = (5.0, 4) if quick else (40.0, PAIRS)
     with ExitStack() as running:
         product = started(folder / "data", running)
         arguments = ["--seconds", "3600", *sizes, "--out", str(folder / "rate.json")]
-        run_id = product.launch(SCRIPT, gpus_per_node=ranks, args=arguments)
+        run_id = start(product, folder, ranks, arguments)
         product.wait_state(run_id, "running")
         for _ in range(VIEWERS):
             running.enter_context(viewer(product, run_id))
@@ -127,14 +154,20 @@ def frozen(product: Product) -> Iterator[None]:
 
 
 def our_processes(product: Product) -> list[psutil.Process]:
-    """The dashboard, the worker and the supervisor."""
-    ours = {"cli.main", "worker", "worker.attempt.supervisor"}
-    return [process for process in product.processes() if ours & set(process.cmdline())]
+    """The dashboard, the worker and the supervisor; or the front and the companion of a watched command."""
+    ours = {"cli.main", "worker", "worker.attempt.supervisor", "cli.commands.anywhere.companion"}
+    fronts = [one for one in psutil.process_iter() if "watch" in safely(one.cmdline, ()) and _is_beside(one, product)]
+    return [*fronts, *(process for process in product.processes() if ours & set(process.cmdline()))]
+
+
+def _is_beside(process: psutil.Process, product: Product) -> bool:
+    environment: dict[str, str] = safely(process.environ, {})
+    return environment.get("RANKZERO_DATA") == str(product.data)
 
 
 def step_times(folder: Path) -> list[float]:
     """Wall times of rank 0's steps, from its event file."""
-    (file,) = (folder / "data" / "runs").rglob("*tfevents*")
+    (file,) = [file for place in ("data/runs", CWD) for file in (folder / place).rglob("*tfevents*")]
     events = LegacyEventFileLoader(str(file)).Load()
     return [e.wall_time for e in events for v in e.summary.value if v.tag == "train/s0"]
 
