@@ -1,7 +1,7 @@
 """What watching costs: the step rate of one script with Rankzero at work and with it frozen, in turn.
 
-One unchanged script trains under Rankzero: launched, or started by hand behind `rankzero watch`. In every other slice of
-time dashboard, worker and supervisor are stopped by SIGSTOP, so that the machine belongs to the script alone; what
+One unchanged script trains under Rankzero: launched, or started by hand behind `rankzero watch`. In every other slice
+of time dashboard, worker and supervisor are stopped by SIGSTOP, so that the machine belongs to the script alone; what
 piles up meanwhile is worked off in the slice after, and counts against us. Two whole runs, one under plain torchrun,
 differ by more than what is to be measured here.
 """
