@@ -231,6 +231,7 @@ def row(run: RunView, curve: Curve) -> dict[str, Any]:
         "baseline": run.baseline,
         "archived": run.archived,
         "imported_from": run.imported_from,
+        "watched": run.watched is not None,
         "progress": run.progress,
         "step": run.step,
         "total_steps": run.total_steps,

@@ -165,9 +165,9 @@ class Occupant:
 
 
 def occupants(store: Store) -> list[Occupant]:
-    """The runs that have devices allocated, oldest first."""
+    """The runs that have devices of our nodes allocated, oldest first."""
     first = select(Attempt.run_id, func.min(Attempt.fence).label("ordinal")).group_by(Attempt.run_id).subquery()
-    held = select(Task.fence).where(has_devices())
+    held = select(Task.fence).join(Node, Node.id == Task.node_id).where(has_devices(), is_ours())
     query = (
         select(Run.id, Run.name, Attempt.state, first.c.ordinal)
         .join(Attempt, Attempt.run_id == Run.id)

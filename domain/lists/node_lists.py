@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from domain.health.holders import by_position
@@ -20,6 +20,7 @@ from domain.text.formats import (
 
 if TYPE_CHECKING:
     from domain.views import NodeView
+    from domain.watching.views import GuestView
 
 
 WAITING, WORKING, FAILED = "waiting", "working", "failed"
@@ -111,6 +112,25 @@ def quarantines(node: NodeView) -> list[str]:
         for position, device in enumerate(node.devices)
         if device.quarantine
     ]
+
+
+GUESTS: Columns[GuestView] = (
+    Column("host"), Column("run", lambda guest: guest.run), Column("state", lambda guest: guest_state(guest)),
+    Column("started by", lambda guest: guest.started), Figure("processes"),
+    Column("devices", lambda guest: devices_in_words(guest.devices)),
+)  # fmt: skip
+"""Guests: hosts of watched runs, a row for each host and run."""
+
+
+def guest_state(guest: GuestView) -> str:
+    """Return the state of a guest's run, and how long the guest has been silent: running, no contact for 12 s."""
+    silence = "" if guest.contact == "alive" else f", no contact for {duration_words(guest.silent_s)}"
+    return f"{guest.state}{silence}"
+
+
+def devices_in_words(names: Sequence[str]) -> str:
+    """Return the devices by their names: 8 × NVIDIA H200."""
+    return ", ".join(f"{count} × {name}" for name, count in Counter(names).items())
 
 
 def other_users(node: NodeView) -> list[str]:

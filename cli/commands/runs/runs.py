@@ -174,6 +174,15 @@ def by_words(run: dict[str, Any]) -> str | None:
     return formats.signature(run.get("by"), run.get("via")) or None
 
 
+def watched_words(watched: dict[str, Any] | None) -> str | None:
+    """Return where a run that somebody else started runs, and its command; None for one that was launched."""
+    if watched is None:
+        return None
+    scheduler = f" ({watched['scheduler']})" if watched["scheduler"] else ""
+    started = f"on {watched['host']}, started by {watched['account']}{scheduler}"
+    return f"{started}: {watched['command']}" if watched["command"] else started
+
+
 def environment_words(environment: dict[str, Any] | None) -> str | None:
     """Return the environment of a run's lock in words: uv.lock 3f2a…, ready."""
     if environment is None:
@@ -198,6 +207,7 @@ def print_run(run: dict[str, Any], url: str) -> None:
             ("next step", run.get("next_step")),
             ("ready to launch", fix["url"] if (fix := run.get("fix")) else None),
             ("by", by_words(run)),
+            ("watched", watched_words(run.get("watched"))),
             ("attempt", run["attempt"]),
             ("environment", environment_words(run.get("environment"))),
             ("world size", f"{run['world_size']} on {formats.plural(run['nodes'], 'node')}"),

@@ -226,6 +226,7 @@ class RunHeader {
       ...(run.pinned ? ['★ pinned'] : []),
       ...(run.archived ? ['archived'] : []),
       ...(run.imported_from ? [`imported (${run.imported_from})`] : []),
+      ...(run.watched ? [watchedOn(run.watched)] : []),
       ...(run.tags ?? []),
     ];
     this._tags.hidden = !tags.length;
@@ -419,6 +420,14 @@ function sentenceOf(run, now) {
 }
 
 /**
+ * @param {import('../server/documents.js').Watched} watched
+ * @returns {string} watched on gpu-3, started by mara (Slurm job 4711)
+ */
+function watchedOn({ host, account, scheduler }) {
+  return `watched on ${host}, started by ${account}${scheduler ? ` (${scheduler})` : ''}`;
+}
+
+/**
  * @param {import('../server/documents.js').BaselineChange} against
  * @returns {[string, string]} `val/loss 0.182, 4 % better than `, and both figures exactly
  */
@@ -461,20 +470,16 @@ function sentenceCase(text) {
 
 /** @param {Run} run */
 function silence(run) {
-  if (!(run.nodes > 1)) {
-    return (
-      `No contact with its node for more than ${SILENT_AFTER_S} s. Training may continue; ` +
-      'its data arrives when the node is back.'
-    );
-  }
-  const names = run.silent_nodes ?? [];
+  const names = run.nodes > 1 ? (run.silent_nodes ?? []) : ['its node'];
   const nodes = names.length
     ? `${names.slice(0, 3).join(', ')}${names.length > 3 ? ` and ${names.length - 3} more` : ''}`
     : 'One of its nodes';
-  return (
-    `No contact with ${nodes} for more than ${SILENT_AFTER_S} s. The run is ended only ` +
-    'if a node stays lost and the others stop making steps.'
-  );
+  const goesOn = run.watched || !(run.nodes > 1);
+  return `No contact with ${nodes} for more than ${SILENT_AFTER_S} s. ${
+    goesOn
+      ? 'Training may continue; its data arrives when the node is back.'
+      : 'The run is ended only if a node stays lost and the others stop making steps.'
+  }`;
 }
 
 /** For how long it may still save, and which nodes are awaited. @param {Run} run @param {number} now */

@@ -9,7 +9,7 @@ import { isNumeric, valueText } from './columns.js';
 /**
  * @typedef {{id: string, name: string, project: string, state: string, attention: string|null, note: string,
  *   progress: number|null, tags: string[], own_note: string|null, pinned: boolean, baseline: boolean,
- *   archived: boolean, imported_from: string|null, step: number|null, total_steps: number|null,
+ *   archived: boolean, imported_from: string|null, watched: boolean, step: number|null, total_steps: number|null,
  *   current_epoch?: number|null, total_epochs?: number|null, loss: number|string|null, curve: number[]|null,
  *   throughput: number|string|null, created_at: number, started_at: number|null, ended_at: number|null,
  *   values: any[], changes: (number|null)[]}} Run
@@ -85,6 +85,7 @@ export class RunRow {
     this._showTags([
       ...(run.archived ? ['archived'] : []),
       ...(run.imported_from ? [`imported (${run.imported_from})`] : []),
+      ...(run.watched ? ['watched'] : []),
       ...run.tags,
     ]);
     const note = run.note || run.own_note;
@@ -141,7 +142,7 @@ export class RunRow {
       'title',
       [state === run.state ? null : run.state, run.note].filter(Boolean).join(': ') || null,
     );
-    this.root.classList.toggle('imported', Boolean(run.imported_from));
+    this.root.classList.toggle('imported', Boolean(run.imported_from) || run.watched);
     this.root.classList.toggle('ended', !LIVE.has(run.state) && run.state !== 'queued');
   }
 

@@ -10,6 +10,9 @@
  *   has_checkpoints: boolean, silent_nodes: string[], sentence: string}} Delivery
  * what the nodes of an ended run have still to send
  *
+ * @typedef {{host: string, account: string, scheduler: string|null}} Watched
+ * what somebody else started (`domain.watching.views.WatchedView`)
+ *
  * @typedef {{
  *   id: string, name: string, project: string, state: string, reason: string|null, message: string|null,
  *   next_step: string|null, error: {rank?: number|null}|null, attention: string|null, finding: string|null,
@@ -24,7 +27,7 @@
  *   kill_at: number|null, expected_start_at: number|null, spec?: {[field: string]: unknown},
  *   tags?: string[], note?: string|null, archived?: boolean, pinned?: boolean, imported_from?: string|null,
  *   by?: string|null, via?: string|null, baseline?: boolean, against_baseline?: BaselineChange|null,
- *   delivery?: Delivery|null}} Run
+ *   delivery?: Delivery|null, watched?: Watched|null}} Run
  * `GET /api/runs/{id}` (`domain.views.RunView`)
  *
  * @typedef {{last: number|string|null, best: number|string|null, min: number|string|null, max: number|string|null,

@@ -13,7 +13,7 @@ from dashboard.cluster.preflights import picture, verdict
 from dashboard.components.browser import cells, preflight
 from dashboard.service import service
 from dashboard.views.layout import actions, permissions, style
-from dashboard.views.nodes import details, joining
+from dashboard.views.nodes import details, guests, joining
 from db.people import users
 from domain.people.roles import Action
 from domain.text.formats import clock_minute, plural, with_code
@@ -22,13 +22,14 @@ from domain.views import CheckView, NodeView
 
 @style.quiet_without_store
 def page() -> None:
-    """Show the cluster; without a node, open the tab for adding one."""
+    """Show the cluster; without a node or guest, open the tab for adding one."""
     nodes = service.current().nodes()
-    st.session_state.setdefault(TAB, DEVICES if nodes else JOINING)
+    st.session_state.setdefault(TAB, DEVICES if nodes or guests.present() else JOINING)
     st.session_state.setdefault(PICKED, _named_in_address(nodes))
     devices, check, join = st.tabs([DEVICES, PREFLIGHT, JOINING], key=TAB, on_change="rerun")
     with devices:
         _cluster()
+        guests.section()
         _say_who_shares(nodes)
     if check.open:
         with check:

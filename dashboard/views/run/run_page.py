@@ -14,7 +14,19 @@ from dashboard.tensorboard.process import is_event_file
 from dashboard.views.layout import absence, actions, links, permissions, style
 from dashboard.views.layout.sharing import export_menu, share_menu
 from dashboard.views.layout.tables import checkpoint_url
-from dashboard.views.run import checkpoints, code, deleted_runs, dialogs, findings, memory, ranks, resuming, start, tabs
+from dashboard.views.run import (
+    checkpoints,
+    code,
+    deleted_runs,
+    dialogs,
+    findings,
+    memory,
+    ranks,
+    resuming,
+    start,
+    tabs,
+    watched,
+)
 from db.attempts import attempt_queries
 from db.checkpoints import checkpoint_queries
 from db.people.users import has_several
@@ -150,7 +162,10 @@ def _answer(run: RunView) -> None:
 
 
 def _actions(run: RunView, saved: Sequence[CheckpointView]) -> None:
-    latest = next((checkpoint for checkpoint in saved if checkpoint.latest), None)
+    if run.watched is not None:
+        watched.start_or_stop(run, run.watched)
+        _results(run, saved)
+        return
     is_broken = run.loss_not_finite_since is not None
     has_fix = (run.state.is_terminal or is_broken) and _offer_fix(run, saved)
     starts_over = run.state.is_terminal and not any(checkpoint.complete for checkpoint in saved)
@@ -174,6 +189,14 @@ def _actions(run: RunView, saved: Sequence[CheckpointView]) -> None:
         limits = permissions.limits(Action.STOP, run.project, run.by, disabled=stopping)
         if st.button("Stop", icon=":material/stop_circle:", key=f"stop_{run.id}", **limits):
             actions.ask(dialogs.stop, run)
+    _results(run, saved)
+    if not again_is_first and permissions.may_launch():
+        links.launch_again(run.id, AGAIN, "again", "again")
+
+
+def _results(run: RunView, saved: Sequence[CheckpointView]) -> None:
+    """Show what its end still waits for, and what it has written so far."""
+    latest = next((checkpoint for checkpoint in saved if checkpoint.latest), None)
     may_stop = permissions.limits(Action.STOP, run.project, run.by)
     if run.delivery is not None and st.button(
         "End sending", icon=":material/cloud_off:", key=f"end_sending_{run.id}", **may_stop
@@ -189,8 +212,6 @@ def _actions(run: RunView, saved: Sequence[CheckpointView]) -> None:
             "TensorBoard", f"/tensorboard/{run.id}/", icon=":material/area_chart:", key="tensorboard",
             help="Images, histograms, text and everything else in the event files; opens in a new tab",
         )  # fmt: skip
-    if not again_is_first and permissions.may_launch():
-        links.launch_again(run.id, AGAIN, "again", "again")
 
 
 def _edits(run: RunView, saved: Sequence[CheckpointView]) -> None:
