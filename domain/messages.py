@@ -250,6 +250,8 @@ class TaskReport(BaseModel):
     master_port: Port | None = None
     """Rank 0's node chooses these, before the other nodes start."""
     exit_code: Integer | None = None
+    ended_at: Moment | None = None
+    """With the end: when the last process ended, by the node's clock; it may be told of much later."""
     reason: Reason | None = None
     message: str | None = None
     next_step: str | None = None
@@ -273,8 +275,6 @@ class TaskReport(BaseModel):
     """With the end: the data still to be sent; None: none, now or later."""
     seen: SeenRanks | None = None
     """Of a watched command: sent whenever more ranks are seen; None: nothing new."""
-    ended_at: Moment | None = None
-    """With the end: when the last process ended, by the node's clock; it may be told of much later."""
 
 
 class Finding(BaseModel):
