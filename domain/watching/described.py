@@ -68,5 +68,6 @@ def dimensions(expected: int, ranks: Sequence[int | None], worlds: Sequence[int 
     nodes, known = max(expected, len(ranks)), {world for world in worlds if world}
     usual = max((one for one in ranks if one), default=1)
     counted = sum(one or usual for one in ranks) + (nodes - len(ranks)) * usual
-    total = known.pop() if len(known) == 1 else counted
+    is_shared = len(known) == 1 and sum(one or 0 for one in ranks) <= max(known)
+    total = max(known) if is_shared else counted
     return (nodes, total // nodes) if total % nodes == 0 else (1, total)

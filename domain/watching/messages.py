@@ -28,7 +28,7 @@ class WatchedCommand(BaseModel):
 
     argv: Annotated[list[Text], Field(max_length=10_000)]
     """As it was typed behind `--`; empty for a notebook or script that watches itself."""
-    cwd: Annotated[Text, Reference(Named.NODE_PATH)]
+    cwd: Text
     host: Annotated[Label, Field(min_length=1)]
     account: Label
     pid: Annotated[int, Field(ge=0, lt=2**31)]
@@ -60,7 +60,7 @@ class WatchRequest(BaseModel):
     project: Annotated[Label, Reference(Named.PROJECT, Action.LAUNCH)] = "default"
     tags: Tags = []
     command: WatchedCommand
-    python: Annotated[Text, Reference(Named.NODE_PATH)] | None = None
+    python: Text | None = None
     look_only: bool = False
     stop_grace_s: Annotated[float, Field(ge=0, le=3600, allow_inf_nan=False)] = 30.0
     started_at: Moment

@@ -48,8 +48,8 @@ UNMARKED: dict[str, str] = {
             RunEdit.note RunEdit.printed_pattern RunEdit.remove_tags RunSpec.name RunSpec.printed_pattern
             SecretValue.value TokenRequest.name BulkRequest.tag BulkRequest.reason Device.id Device.name
             NodeFacts.address NodeFacts.hostname NodeFacts.info NodeFacts.instance_id NodeFacts.labels NodeFacts.name
-            RunDocument.watched WatchRequest.name WatchRequest.tags WatchedCommand.account WatchedCommand.argv
-            WatchedCommand.host WatchedCommand.pid WatchedCommand.scheduler""",
+            RunDocument.watched WatchRequest.name WatchRequest.python WatchRequest.tags WatchedCommand.account
+            WatchedCommand.argv WatchedCommand.cwd WatchedCommand.host WatchedCommand.pid WatchedCommand.scheduler""",
         "The program gets it; nothing else reads it.": """
             RunSpec.args RunSpec.as_variables RunSpec.env SweptParameter.values""",
         "Where the node pushes to, on a server that its own environment names.": """

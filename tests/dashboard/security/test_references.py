@@ -31,6 +31,7 @@ from domain.spec import RunSpec
 from domain.sweeps import SweepPlan
 from tests.dashboard.persons import browser_of, person
 from tests.dashboard.running import Running, running, wait_for
+from tests.dashboard.security.cases import WATCH
 from tests.dashboard.security.lab import OPEN, PEOPLE, SCALING, SECRET, Lab, Things
 from tests.dashboard.security.references import UNMARKED, fields_of, unread
 
@@ -141,6 +142,7 @@ CASES = [
             ("RunSpec", "POST", "/api/runs", spec()),
             ("AlertRequest", "POST", "/api/alerts", ALERT),
             ("ImportRequest", "POST", "/api/imports", IMPORTED),
+            ("WatchRequest", "POST", "/api/watch", WATCH | {"watch_id": NO_RUN, "run_id": NO_RUN}),
             ("RunEdit", "PATCH", "/api/runs/OWN", {}),
             ("SecretValue", "PUT", "/api/secrets/KEY", {"value": "a-long-value-of-it"}),
             ("TokenRequest", "POST", "/api/tokens", {"name": "ci", "scope": "read"}),

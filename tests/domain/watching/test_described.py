@@ -39,8 +39,9 @@ def test_the_program_of_a_command(argv, target, module, args):
         (2, [None, None], [16, 16], (2, 8)),
         (2, [3, 5], [8, 8], (2, 4)),
         (2, [3, 4], [7, 7], (1, 7)),
-        (2, [8, 8], [8, None], (2, 4)),
+        (2, [4, 4], [8, None], (2, 4)),
         (2, [4, 4], [4, 8], (2, 4)),  # no one world: all ranks count
+        (2, [8, 8], [8, 8], (2, 8)),  # each has one of its own
     ],
 )
 def test_the_dimensions_give_the_world(expected, ranks, worlds, shape):
