@@ -1,4 +1,4 @@
-"""Give processes that watch a command their places in runs: whoever comes first makes the run."""
+"""Give processes that watch a command their places in runs: the first one makes the run."""
 
 from __future__ import annotations
 
@@ -203,7 +203,7 @@ def _placed(session: Session, request: WatchRequest, attempt: Attempt, process: 
     )
     session.flush()
     processes.compare(session, attempt, now)
-    if attempt.state in TERMINAL_STATES:  # the last to be heard of belongs to it all the same
+    if attempt.state in TERMINAL_STATES:  # a process that is heard of late still belongs to it
         attempt.ended_at = attempt.reason = attempt.message = attempt.next_step = attempt.error = None
         combine(session, attempt, now)
     run = session.get_one(Run, attempt.run_id)

@@ -24,6 +24,11 @@ def stop(run: RunView) -> None:
     """Confirm a stop, which can be followed by a resume."""
     if run.state == State.QUEUED:
         st.markdown(f"**{as_text(run.name)}** has not started yet; it will leave the queue.")
+    elif run.watched is not None:
+        st.markdown(
+            f"The command of **{as_text(run.name)}** on {as_text(run.watched.origin)}, gets SIGTERM and has "
+            f"{run.spec.stop_grace_s:g} s to save a checkpoint and exit; then remaining processes are killed."
+        )
     else:
         st.markdown(
             f"Every rank of **{as_text(run.name)}** gets SIGTERM and has {run.spec.stop_grace_s:g} s to "

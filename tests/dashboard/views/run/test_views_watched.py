@@ -39,6 +39,26 @@ def test_it_is_stopped_but_not_launched_or_resumed_from_here(pages):
     assert "cd /home/mara/vision && rankzero watch --name resnet -- torchrun" in texts(page)
 
 
+@pytest.mark.parametrize("tab", ["logs", "ranks", "checkpoints", "history", "code", "spec"])
+def test_every_tab_shows_what_there_is(pages, tab):
+    host = started(pages)
+    host.report("running", argv=["python", "train.py"])
+    page = pages.open("run", id=host.place.run_id, tab=tab)
+    assert not page.exception
+    if tab == "history":
+        assert "watched: started on gpu-3 by mara" in texts(page).replace("\\", "")
+
+
+def test_stop_names_the_command_that_ends(pages):
+    host = started(pages)
+    host.report("running")
+    page = pages.open("run", id=host.place.run_id)
+    button(page, "Stop").click().run()
+    assert "on gpu-3, started by mara, gets SIGTERM" in texts(page).replace("\\", "")
+    button(page, "Stop the run").click().run()
+    assert not page.exception and host.assignment.action == "stop"
+
+
 def test_stop_says_where_a_run_that_may_only_be_looked_at_can_be_stopped(pages):
     host = started(pages, look_only=True, scheduler="Slurm job 4711")
     host.report("running")
