@@ -111,7 +111,7 @@ class Attachment:
         self._restore_environment()
         with suppress(OSError), self.folder.log("err").open("a") as log:
             log.write(end.traceback)
-        if end.is_stopped:
+        if end.is_stopped and self._kill_at is None:
             self.folder.save(stop_requested_at=self._clock.wall())
         self.folder.save(state="ended", exit_code=end.exit_code, ended_at=self._clock.wall())
 

@@ -24,6 +24,8 @@ from worker.watched.existing_files import remember_files_before
 from worker.watched.folder import ATTEMPT, Watched, make, new_id
 from worker.watched.front import launch_document
 
+RANK_LOGS_VARIABLE = "RANKZERO_RANK_LOGS"
+
 
 def main(arguments: list[str]) -> int:
     """Answer the question on stdin, or wait for a delivery."""
@@ -53,6 +55,7 @@ def attach(
     folder = make(data, watched)
     attempt = folder / ATTEMPT
     launch = launch_document(attempt, watched, join) | {"attached": True, "is_merged": False}
+    launch["env"].pop(RANK_LOGS_VARIABLE, None)  # what its children print is written through its own streams
     probe = launch["env"]["PYTHONPATH"]
     launch["env"]["PYTHONPATH"] = os.pathsep.join(filter(None, [probe, env.get("PYTHONPATH")]))
     state = running_state(own, launch["first_rank"], watched.started_at)
