@@ -55,6 +55,7 @@ CASES: dict[str, dict[str, Case]] = {
     "/api/runs/{run_id}/restore": {"POST": Case()},
     "/api/runs/{run_id}/stop": STOP,
     "/api/runs/{run_id}/resume": {"GET": Case(), "POST": Case(is_live=True)},
+    "/api/runs/{run_id}/wait": {"GET": Case(query="timeout=0")},
     "/api/runs/{run_id}/history": READ,
     "/api/runs/{run_id}/findings": READ,
     "/api/runs/{run_id}/collectives": READ,
