@@ -64,7 +64,7 @@ def train(cluster: Hosts, commands: list[tuple[list[str], dict[str, str]]]) -> N
     """Run one command on each host, and prove that both became one run, whole."""
     before = run_ids(cluster)
     programs = [start(cluster, host, *command) for host, command in zip(cluster.hosts, commands, strict=False)]
-    run_id = new_run(cluster, before)
+    run_id = new_run(cluster, before, programs=programs)
     assert [program.wait(WAIT_S) for program in programs] == [0] * len(programs), cluster.tail()
     assert_trained_whole(cluster, run_id, {rank: host.name for rank, host in enumerate(cluster.hosts[: len(programs)])})
     assert set(run_ids(cluster)) == {run_id, *before}
@@ -142,6 +142,6 @@ def test_the_processes_of_mpirun_are_one_run(cluster: Hosts) -> None:
     argv = ["env", f"PATH={Path(environment(cluster, MPIRUN)['PATH'].partition(':')[0])}:{path}"]
     argv += [str(ANYWHERE / "mpirun.sh"), f"{LAN}.1:2", "examples/ddp.py"]
     program = start(cluster, cluster[0], argv, as_root)
-    run_id = new_run(cluster, before)
+    run_id = new_run(cluster, before, programs=[program])
     assert program.wait(WAIT_S) == 0, cluster.tail()
     assert_trained_whole(cluster, run_id, {0: "host0", 1: "host0"})

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import shutil
+import subprocess
 import sys
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
@@ -36,9 +37,19 @@ def checkout(folder: Path) -> Path:
     return folder
 
 
-def new_run(product: Product, before: Sequence[str], tail: Callable[[], str] = str) -> str:
+def new_run(
+    product: Product,
+    before: Sequence[str],
+    tail: Callable[[], str] = str,
+    programs: Sequence[subprocess.Popen[bytes]] = (),
+) -> str:
     """Wait for the one run that has come since; returns its id."""
-    runs = wait_for(lambda: _others(product, before), "a watched run", explain=lambda: product.tail() + tail())
+
+    def others() -> list[str]:
+        assert not any(program.poll() for program in programs), product.tail() + tail()
+        return [run_id for run_id in run_ids(product) if run_id not in before]
+
+    runs = wait_for(others, "a watched run", explain=lambda: product.tail() + tail())
     assert len(runs) == 1, runs
     return str(runs[0])
 
@@ -46,10 +57,6 @@ def new_run(product: Product, before: Sequence[str], tail: Callable[[], str] = s
 def run_ids(product: Product) -> list[str]:
     """Return the ids of all runs."""
     return [run["id"] for run in product.get("/api/runs?limit=1000")]
-
-
-def _others(product: Product, before: Sequence[str]) -> list[str]:
-    return [run_id for run_id in run_ids(product) if run_id not in before]
 
 
 def assert_trained_whole(product: Product, run_id: str, nodes: Mapping[int, str], ranks: int = 2) -> dict[str, Any]:
