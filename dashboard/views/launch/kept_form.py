@@ -9,7 +9,7 @@ from collections.abc import Mapping, Sequence
 import streamlit as st
 
 from dashboard.components import browser
-from dashboard.planning import preview
+from dashboard.planning import preview, proposals
 from dashboard.views.launch.fields import FORM, PREFIX
 from dashboard.views.launch.form import EMPTY
 from dashboard.views.launch.script import FIELD, TAKE
@@ -23,7 +23,7 @@ def keep() -> None:
     """Have the tab keep what is filled in; a session that begins with an untouched form asks for what was kept."""
     values = without_secrets(_values())
     if UNTOUCHED not in st.session_state:
-        is_filled_from = ASKED_BY not in st.session_state and "from" in st.query_params
+        is_filled_from = ASKED_BY not in st.session_state and not FILLING.isdisjoint(st.query_params)
         st.session_state[UNTOUCHED] = {} if is_filled_from else values
     is_touched = values != st.session_state[UNTOUCHED]
     asked_by = st.session_state.setdefault(ASKED_BY, secrets.token_hex(8))
@@ -33,6 +33,8 @@ def keep() -> None:
     browser.kept_form({"values": safe_values, "asked_by": asked_by}, _take, KEPT)
 
 
+FILLING = frozenset({"from", proposals.PARAMETER})
+"""What in an address fills the form in."""
 OWNER_KEY = "of"
 """Holds whose form it is: the next person at this browser does not get it."""
 KEPT, TAB_KEY = "launch_form_kept", "rankzero.form"

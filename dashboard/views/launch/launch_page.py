@@ -6,9 +6,11 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 from typing import Any
 
 import streamlit as st
+from pydantic import ValidationError
 from streamlit.delta_generator import DeltaGenerator
 
-from dashboard.planning import fixes, preview
+from dashboard.errors import describe
+from dashboard.planning import fixes, preview, proposals
 from dashboard.planning.resolve import ClusterNodes, resolve
 from dashboard.script_reader.options import Option
 from dashboard.service import service
@@ -95,6 +97,7 @@ def _read(values: Mapping[str, Any], script: ScriptForm | None) -> FormReading:
 
 def _prepare(recipes: Collection[str]) -> None:
     """Fill the form: at first with nothing but the last script, or with the settings of the run in the address."""
+    _fill_from_proposal(st.query_params.get(proposals.PARAMETER), recipes)
     like_run = st.query_params.get("from")
     with_fix = "fix" in st.query_params
     if like_run and (like_run, with_fix) != st.session_state.get(FILLED_FROM):
@@ -139,6 +142,27 @@ def _fill_from(run_id: str, recipes: Collection[str], with_fix: bool) -> None:
     change = f" {fix.sentence}" if fix and fix.spec else ""
     st.session_state["launch_notice"] = f"Filled in from run {run.name} ({run.id}).{change}"
     spec = fix.spec if fix and fix.spec else run.spec
+    for name, value in launch_script.fill_from(spec, values_of(spec, recipes)).items():
+        st.session_state[PREFIX + name] = value
+
+
+def _fill_from_proposal(text: str | None, recipes: Collection[str]) -> None:
+    """Fill the form with the run that a link of an agent proposes, once a visit."""
+    if text is None or text == st.session_state.get(FILLED_FROM, (None, None))[1]:
+        return
+    current = service.current()
+    proposal = proposals.read(current.credentials, text, current.clock())
+    st.session_state[FILLED_FROM] = (proposal.like or None if proposal else None, text)
+    run = current.find_run(proposal.like) if proposal and proposal.like else None
+    if proposal is None or (proposal.like and run is None):
+        st.session_state["launch_notice"] = "This proposal is more than a week old or not of this dashboard."
+        return
+    try:
+        spec = RunSpec.model_validate((run.spec.model_dump() if run else {}) | dict(proposal.spec))
+    except ValidationError as error:
+        st.session_state["launch_notice"] = f"The proposal cannot be launched: {describe(error.errors())[1]}"
+        return
+    st.session_state["launch_notice"] = f"Proposed by {proposal.by}: look at it before you launch it."
     for name, value in launch_script.fill_from(spec, values_of(spec, recipes)).items():
         st.session_state[PREFIX + name] = value
 
