@@ -24,9 +24,11 @@ from starlette.concurrency import run_in_threadpool
 from starlette.datastructures import MutableHeaders
 from starlette.requests import Request
 from starlette.responses import Response
+from starlette.routing import Route
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from dashboard import errors
+from dashboard.agents import endpoint
 from dashboard.api import (
     alerts,
     audit,
@@ -123,6 +125,7 @@ def create_app(settings: Settings, opened: Service | None = None, with_pages: bo
     app.add_route("/api/worker/pieces", worker_attempts.take_pieces, methods=["POST"], include_in_schema=False)
     for module in ROUTERS:
         app.router.routes.extend(module.router.routes)  # each is whole; include_router would build it again
+    app.router.routes.append(Route(endpoint.PATH, endpoint.Endpoint(shared), methods=["POST"], include_in_schema=False))
     assets = Assets()
     app.add_route("/assets/{name:path}", assets.serve, methods=["GET", "HEAD"], include_in_schema=False)
     visits = Visits(shared.identities)

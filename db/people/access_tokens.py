@@ -118,6 +118,12 @@ def by_hash(store: Store, secret_hash: str) -> StoredToken | None:
         )
 
 
+def has_budget(store: Store, secret_hash: str) -> bool:
+    """Whether the token with a secret of this hash has a budget."""
+    with store.read() as session:
+        return session.scalar(select(AccessToken.budget_s).where(AccessToken.secret_hash == secret_hash)) is not None
+
+
 def used(store: Store, last_used_at: Mapping[str, float]) -> None:
     """Write down when tokens were used last, by their ids."""
     with store.write() as session:

@@ -28,7 +28,7 @@ REFUSAL_EVERY_S = 60.0
 MOST_REFUSALS = 100
 """Refused sign-ins of all names and addresses that are written down in that time."""
 DOWNLOAD_LASTS_S = 86400.0
-"""A download that is resumed within this time after it began is the same download."""
+"""A download that is resumed within this time after it began is the same download; so is an agent's wait for a run."""
 ROWS_AT_ONCE = 1000
 
 
@@ -76,10 +76,19 @@ def record_download(
     A store that takes no writes does not keep anybody from rescuing files: the log of the dashboard has it then."""
     try:
         with store.write() as session:
-            if not (is_resumed and _is_being_downloaded(session, object_name)):
+            if not (is_resumed and _is_written_lately(session, AuditAction.DOWNLOADED, object_name)):
                 record(session, AuditAction.DOWNLOADED, object_name, _visible_project(session, of) if of else None)
     except (DBAPIError, PoolTimeout, StoreGone):
         log.warning("not in the audit log: %s downloaded %s", acting.rights().by, object_name)
+
+
+def record_tool_call(store: Store, tool: str, more: dict[str, Any], *, is_once: bool) -> None:
+    """Write down that an agent calls a tool; with `is_once`, once a day for what it is called on."""
+    object_name = f"tool {tool}" + (f" on {more.get('run')}" if is_once else "")
+    with store.write() as session:
+        own = AuditEntry.via == acting.rights().via
+        if not (is_once and _is_written_lately(session, AuditAction.TOOL_CALLED, object_name, own)):
+            record(session, AuditAction.TOOL_CALLED, object_name, more=more)
 
 
 def record_refused_sign_in(store: Store, name: str) -> None:
@@ -140,12 +149,14 @@ def _visible_project(session: Session, of: tuple[ObjectKind, str]) -> str | None
     return next((one.project for one in owned(session, *of) if one.project and rights.sees(one.project, one.by)), None)
 
 
-def _is_being_downloaded(session: Session, object_name: str) -> bool:
+def _is_written_lately(session: Session, action: AuditAction, object_name: str, *further: ColumnElement[bool]) -> bool:
+    """Whether the actor did this within the time of one download."""
     begun = select(AuditEntry.id).where(
         AuditEntry.at > SYSTEM_CLOCK.wall() - DOWNLOAD_LASTS_S,
         AuditEntry.by == acting.rights().by,
-        AuditEntry.action == AuditAction.DOWNLOADED,
-        AuditEntry.object == object_name,
+        AuditEntry.action == action,
+        AuditEntry.object == object_name[:OBJECT_CHARACTERS],
+        *further,
     )
     return session.scalar(begun.limit(1)) is not None
 

@@ -79,6 +79,8 @@ class AuditAction(StrEnum):
     HARDWARE_TESTED = "hardware-tested"
     PREFLIGHT = "preflight"
     BACKUP = "backup"
+    TOOL_CALLED = "tool-called"
+    """By a coding agent; what it launches or does to a run has an entry of its own as well."""
 
 
 class AuditEntryView(BaseModel):

@@ -141,7 +141,7 @@ class Guard:
             if scope["path"] == REGISTER and "authorization" in headers:
                 return NO_JOIN_TOKEN
             return NOBODY if _is_public(scope) else UNKNOWN
-        refusal = _forbidden(principal, scope)
+        refusal = _forbidden(principal, scope) or _not_for_agents(principal, scope, headers, self.origins)
         if refusal is None and principal.via == "cookie":
             refusal = _cross_site(scope, headers, self.origins)
         return refusal or principal
@@ -247,6 +247,7 @@ INVITATION = re.compile(r"/invite/[^/]{1,200}")
 """Links with which invited people make an account: the route compares the secret."""
 REGISTER = "/api/worker/register"
 METRICS = "/metrics"
+MCP = "/mcp"
 LONGEST_TOKEN_BYTES = 512
 FORMS = ("/device", "/login", "/invite/")
 """Beginnings of the addresses of plain pages' forms."""
@@ -352,6 +353,20 @@ def _forbidden(principal: Principal, scope: Scope) -> Refusal | None:
         return Refusal(403, "An attempt's token is valid only for this attempt.")
     if principal.kind == "user" and path.startswith("/api/worker/"):
         return Refusal(403, "This address is for workers and requires a worker's token.")
+    return None
+
+
+def _not_for_agents(principal: Principal, scope: Scope, headers: Headers, origins: Origins) -> Refusal | None:
+    """Refuse a browser at the tools of agents: its cookie, and another site's page with whatever credential."""
+    if scope["path"] != MCP:
+        return None
+    if scope.get("method") != "POST":
+        return Refusal(405, "This address takes POST requests of the Model Context Protocol only.")
+    if principal.via != "bearer":
+        return Refusal(403, "This address is for agents: send an access token as Authorization: Bearer.")
+    origin = headers.get("origin")
+    if origin is not None and not origins.is_own(origin, HTTPConnection(scope)):
+        return Refusal(403, "The request came from another site's page.")
     return None
 
 

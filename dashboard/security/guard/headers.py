@@ -11,6 +11,7 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from dashboard.errors import Rejection
 from dashboard.ip_addresses import parse_address
+from dashboard.security.guard.auth import MCP
 from dashboard.security.plain_pages import PLAIN_POLICY
 from dashboard.security.proxies import is_https
 from domain.text.formats import KIB, MIB
@@ -27,7 +28,7 @@ class SecurityHeaders:
         if scope["type"] != "http":
             await self.app(scope, receive, send)
             return
-        is_data = scope["path"].startswith("/api/") and scope["path"] != "/api/docs"
+        is_data = scope["path"].startswith(("/api/", MCP)) and scope["path"] != "/api/docs"
 
         async def send_with_headers(message: Message) -> None:
             if message["type"] == "http.response.start":

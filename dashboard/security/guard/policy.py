@@ -154,6 +154,7 @@ RULES: dict[str, dict[str, AccessRule]] = {
     "/api/cluster": {"GET": AccessRule(SEE, MANY)},
     "/metrics": {"GET": AccessRule(SEE, MANY)},
     "/api/info": {"GET": AccessRule(SEE, MANY)},
+    "/mcp": {"POST": AccessRule(SEE, MANY)},  # each tool asks routes of this table
     "/api/backup": {"POST": AccessRule(OPERATE, NOTHING)},
     "/api/sweeps": {"GET": AccessRule(SEE, MANY), "POST": AccessRule(LAUNCH, BODY)},
     "/api/sweeps/{study_id}": {"GET": AccessRule(SEE, STUDY)},

@@ -154,6 +154,7 @@ CASES: dict[str, dict[str, Case]] = {
     "/api/preflight/{check_id}": READ,
     "/api/cluster": READ,
     "/api/info": READ,
+    "/mcp": {"POST": Case({"jsonrpc": "2.0", "id": 1, "method": "tools/list"})},
     "/metrics": READ,
     "/api/backup": {"POST": Case({"name": "../else.db"})},
     "/api/sweeps": {

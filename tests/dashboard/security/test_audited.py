@@ -95,6 +95,7 @@ WRITES: dict[str, dict[str, AuditAction | str]] = {
     "/logout": {"POST": DID.SIGNED_OUT},
     "/login": {"POST": DID.SIGNED_IN},
     "/invite/{secret}": {"POST": DID.JOINED},
+    "/mcp": {"POST": "each tool that is called has an entry of its own"},
     "/api/login-requests": {"POST": "nobody's request; what a person answers has an entry"},
     "/api/login-requests/outcome": {"POST": READS},
 }

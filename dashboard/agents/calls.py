@@ -1,0 +1,88 @@
+"""Calls of tools: refused where they are too many, written down, checked, and answered or refused with a sentence."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Mapping
+from typing import Any
+
+from pydantic import ValidationError
+from sqlalchemy.exc import DBAPIError
+from sqlalchemy.exc import TimeoutError as PoolTimeout
+from starlette.concurrency import run_in_threadpool
+from starlette.requests import Request
+
+from dashboard.agents.answers import clean, cut
+from dashboard.agents.own_api import OwnApi, ToolRefused
+from dashboard.agents.tool import Arguments, Call, Tool
+from dashboard.agents.tools import acting as acting_tools
+from dashboard.agents.tools import cluster, compare, curves, launching, logs, ranks, runs, waiting
+from dashboard.errors import describe
+from dashboard.security.limits import RateLimit
+from dashboard.security.proxies import shown_url
+from dashboard.service.service import Service
+from db import acting
+from db.people import audit
+
+log = logging.getLogger("rankzero")
+TOOLS: dict[str, Tool] = {
+    tool.name: tool
+    for module in (runs, curves, logs, compare, ranks, cluster, waiting, launching, acting_tools)
+    for tool in module.TOOLS
+}
+MOST_A_MINUTE = 60
+"""Calls of one token."""
+LONGEST_ERROR = 1000
+WRITTEN_DOWN = ("run", "runs", "filter", "series", "pattern", "until", "action", "like", "key")
+"""The arguments that the audit log has; a spec may hold secrets, and a launch has an entry of its own."""
+
+
+class Calls:
+    """All calls of tools at one dashboard."""
+
+    def __init__(self, service: Service, now: Callable[[], float]) -> None:
+        self._service = service
+        self._limit = RateLimit(MOST_A_MINUTE, 60.0, now)
+
+    async def answer(self, request: Request, name: str, arguments: Mapping[str, Any]) -> str:
+        """Answer one call. Raises ToolRefused."""
+        api = OwnApi(request.scope)
+        tool = TOOLS.get(name)
+        if tool is None:
+            raise ToolRefused(f"There is no tool of that name; these are: {', '.join(TOOLS)}.", 404)
+        self._check_rate(api)
+        wanted = _checked(tool, arguments)
+        await run_in_threadpool(self._write_down, request, api, tool, wanted)
+        try:
+            return await tool.answer(Call(self._service, api, shown_url(request)), wanted)
+        except ToolRefused as error:
+            raise ToolRefused(cut(clean(str(error)), LONGEST_ERROR), error.status) from None
+
+    def _check_rate(self, api: OwnApi) -> None:
+        rights = api.principal.rights
+        if not self._limit.take(api.principal.access_token or str(rights.by)):
+            subject = (rights.via or "this token").capitalize()
+            raise ToolRefused(
+                f"{subject} made {MOST_A_MINUTE} calls within a minute, which is the most. Try again in a minute, and "
+                "use `wait` instead of asking again and again.",
+                429,
+            )
+
+    def _write_down(self, request: Request, api: OwnApi, tool: Tool, wanted: Arguments) -> None:
+        """Note the call in the audit log, a wait for one run once; where the store takes no writes, in our own log."""
+        given = wanted.model_dump(exclude_unset=True)
+        more = {name: given[name] for name in WRITTEN_DOWN if given.get(name)}
+        address = request.client.host if request.client else None
+        with acting.acting(api.principal.rights), acting.requested_from(address):
+            try:
+                audit.record_tool_call(self._service.store, tool.name, more, is_once=tool.name == "wait")
+            except (DBAPIError, PoolTimeout):
+                log.warning("not in the audit log: %s called tool %s", acting.rights().via or acting.name(), tool.name)
+
+
+def _checked(tool: Tool, arguments: Mapping[str, Any]) -> Arguments:
+    """Return a tool's arguments. Raises ToolRefused with the field and the rule."""
+    try:
+        return tool.arguments.model_validate(arguments)
+    except ValidationError as error:
+        raise ToolRefused(describe(error.errors())[1], 422) from None

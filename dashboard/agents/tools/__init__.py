@@ -1,0 +1,1 @@
+"""The eleven tools, by what they are about."""

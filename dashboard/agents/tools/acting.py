@@ -1,0 +1,66 @@
+"""The tool `act`: stop, resume or tag a run."""
+
+from __future__ import annotations
+
+from typing import Annotated, Any, Literal
+
+from pydantic import Field
+
+from dashboard.agents import keyed
+from dashboard.agents.answers import Own, answer, picked
+from dashboard.agents.own_api import ToolRefused
+from dashboard.agents.tool import Arguments, Call, Key, Run, Tool
+
+Tags = Annotated[tuple[Annotated[str, Field(max_length=100)], ...], Field(max_length=50)]
+
+
+class Act(Arguments):
+    """What to do to which run."""
+
+    run: Run
+    action: Literal["stop", "resume", "tag"]
+    key: Key
+    reason: Annotated[str, Field(max_length=500, description="Of a stop, for its owner.")] = ""
+    checkpoint: Annotated[str, Field(max_length=1000, description="To resume from; else the latest.")] = ""
+    add_tags: Tags = ()
+    remove_tags: Tags = ()
+
+
+async def act(call: Call, wanted: Act) -> str:
+    """Do something to a run, once for each key."""
+    run_id = await call.run_id(wanted.run)
+    method, path, body = _request(run_id, wanted)
+
+    async def ask() -> str:
+        await call.api.ask(method, path, body)
+        return run_id
+
+    content = [wanted.action, run_id, body]
+    _, is_earlier = await keyed.once(call, wanted.key, content, ask)
+    run = await call.api.ask("GET", f"/api/runs/{run_id}")
+    shown = picked(run, ("id", "name", "state", "attempt", "message", "waiting_for", "tags"))
+    said = {"was_asked_before": True} if is_earlier else {}
+    return answer({"run": shown} | said | {"page": Own(call.page_of(run_id))}, wanted.limit)
+
+
+def _request(run_id: str, wanted: Act) -> tuple[str, str, dict[str, Any]]:
+    path = f"/api/runs/{run_id}"
+    if wanted.action == "stop":
+        return "POST", f"{path}/stop", {"reason": wanted.reason or None}
+    if wanted.action == "resume":
+        return "POST", f"{path}/resume", {"checkpoint": wanted.checkpoint or None}
+    if not wanted.add_tags and not wanted.remove_tags:
+        raise ToolRefused("Name the tags: `add_tags` or `remove_tags`.")
+    return "PATCH", path, {"add_tags": wanted.add_tags, "remove_tags": wanted.remove_tags}
+
+
+TOOLS = (
+    Tool(
+        "act",
+        "Stop, resume or tag a run that this token launched; others only with a token that may act on them.",
+        Act,
+        act,
+        changes=True,
+        may_end=True,
+    ),
+)
