@@ -67,6 +67,7 @@ GROUPS = {
         "cli.commands.runs.importing:import_",
         "cli.commands.runs.mirroring:mirror",
     ),
+    "Anywhere": ("cli.commands.anywhere.mcp:mcp",),
     "Keep order": (
         "cli.commands.runs.edits:tag",
         "cli.commands.runs.edits:note",

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import AsyncIterator, Iterator, Mapping
+from contextlib import asynccontextmanager, contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -54,6 +54,7 @@ class ServerClient:
         except CannotTrust as error:
             raise CommandFailed(str(error)) from None
         self.address = address
+        self._tls_context = context
         self._has_warned = False
         self._http = httpx2.Client(
             base_url=address.url,
@@ -130,6 +131,28 @@ class ServerClient:
                 response.read()
                 raise self._error_of(response)
             yield response
+
+    @asynccontextmanager
+    async def exchange(
+        self, path: str, message: Mapping[str, Any], headers: Mapping[str, str], silent_s: float
+    ) -> AsyncIterator[httpx2.Response]:
+        """POST a JSON-RPC message, beside others in an event loop, and open the response for streaming.
+
+        Raises CommandFailed, also for an error that is no JSON-RPC message."""
+        import httpx2
+
+        async with httpx2.AsyncClient(
+            base_url=self.address.url,
+            headers={"Authorization": f"Bearer {self.address.token}"},
+            timeout=httpx2.Timeout(silent_s, connect=CONNECT_TIMEOUT_S),
+            trust_env=not self.address.is_local,
+            verify=self._tls_context,
+        ) as http:
+            with self._plain_errors():
+                async with http.stream("POST", path, json=message, headers=headers) as response:
+                    if response.is_error and b'"jsonrpc"' not in await response.aread():
+                        raise self._error_of(response)
+                    yield response
 
     @contextmanager
     def stream_from_bucket(self, url: str, headers: Mapping[str, str]) -> Iterator[httpx2.Response]:
