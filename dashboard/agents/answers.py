@@ -37,7 +37,7 @@ MOST_TEXTS = 20
 USER_TEXT = "user_text"
 """The key under which every text stands that people or programs wrote."""
 NOT_FINITE = frozenset({"NaN", "Infinity", "-Infinity"})
-IDENTIFIERS = frozenset("id run runs like state kind reason attention reached cursor cause".split())
+IDENTIFIERS = frozenset("id run runs like state kind reason attention reached cursor cause stream goal".split())
 """Names of fields whose values are ours where they look like identifiers."""
 _IDENTIFIER = re.compile(r"[A-Za-z0-9_.:-]{1,64}")
 _ANSI = re.compile(r"\x1b(?:\[[0-?]*[ -/]*[@-~]|\][^\x07\x1b]*(?:\x07|\x1b\\)?|[@-Z\\-_])")
@@ -116,8 +116,8 @@ def rounded(value: Any) -> Any:
 
 
 def picked(fields: Mapping[str, Any], names: Iterable[str]) -> dict[str, Any]:
-    """These of the fields, where they say something."""
-    return present({name: rounded(fields.get(name)) for name in names})
+    """These of the fields, where they say something; moments in whole seconds since the epoch."""
+    return present({name: _shortened(name, fields.get(name)) for name in names})
 
 
 def size(value: Any) -> int:
@@ -154,6 +154,11 @@ def document_of(value: Any) -> Any:
     if isinstance(value, list | tuple):
         return [document_of(item) for item in value]
     return value if isinstance(value, str) else document(value)
+
+
+def _shortened(name: str, value: Any) -> Any:
+    is_moment = isinstance(value, float) and (name == "at" or name.endswith("_at"))
+    return int(value) if is_moment else rounded(value)
 
 
 def _texts_of(value: Any) -> list[str]:

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Mapping
+from collections import Counter
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 from typing import Any
 
 from pydantic import ValidationError
@@ -22,7 +24,9 @@ from dashboard.security.limits import RateLimit
 from dashboard.security.proxies import shown_url
 from dashboard.service.service import Service
 from db import acting
+from db.engine import StoreGone
 from db.people import audit
+from domain.masking.masking import masked_text
 
 log = logging.getLogger("rankzero")
 TOOLS: dict[str, Tool] = {
@@ -30,9 +34,10 @@ TOOLS: dict[str, Tool] = {
     for module in (runs, curves, logs, compare, ranks, cluster, waiting, launching, acting_tools)
     for tool in module.TOOLS
 }
-MOST_A_MINUTE = 60
+MOST_A_MINUTE, MOST_AT_ONCE = 60, 16
 """Calls of one token."""
-LONGEST_ERROR = 1000
+LONGEST_ERROR, LONGEST_NOTED = 1000, 300
+"""Bytes of a refusal, and of an argument in the audit log."""
 WRITTEN_DOWN = ("run", "runs", "filter", "series", "pattern", "until", "action", "like", "key")
 """The arguments that the audit log has; a spec may hold secrets, and a launch has an entry of its own."""
 
@@ -43,6 +48,7 @@ class Calls:
     def __init__(self, service: Service, now: Callable[[], float]) -> None:
         self._service = service
         self._limit = RateLimit(MOST_A_MINUTE, 60.0, now)
+        self._open: Counter[str] = Counter()
 
     async def answer(self, request: Request, name: str, arguments: Mapping[str, Any]) -> str:
         """Answer one call. Raises ToolRefused."""
@@ -50,33 +56,41 @@ class Calls:
         tool = TOOLS.get(name)
         if tool is None:
             raise ToolRefused(f"There is no tool of that name; these are: {', '.join(TOOLS)}.", 404)
-        self._check_rate(api)
-        wanted = _checked(tool, arguments)
-        await run_in_threadpool(self._write_down, request, api, tool, wanted)
-        try:
-            return await tool.answer(Call(self._service, api, shown_url(request)), wanted)
-        except ToolRefused as error:
-            raise ToolRefused(cut(clean(str(error)), LONGEST_ERROR), error.status) from None
+        with self._counted(api):
+            await run_in_threadpool(self._write_down, api, tool, arguments)
+            try:
+                return await tool.answer(Call(self._service, api, shown_url(request)), _checked(tool, arguments))
+            except ToolRefused as error:
+                raise ToolRefused(cut(clean(str(error)), LONGEST_ERROR), error.status) from None
 
-    def _check_rate(self, api: OwnApi) -> None:
+    @contextmanager
+    def _counted(self, api: OwnApi) -> Iterator[None]:
+        """Count a call while it is answered. Raises ToolRefused where there are too many."""
         rights = api.principal.rights
-        if not self._limit.take(api.principal.access_token or str(rights.by)):
-            subject = (rights.via or "this token").capitalize()
+        token, subject = api.principal.access_token or str(rights.by), (rights.via or "this token").capitalize()
+        if self._open[token] >= MOST_AT_ONCE:
+            raise ToolRefused(f"{subject} has {MOST_AT_ONCE} open calls, which is the most: let one end first.", 429)
+        if not self._limit.take(token):
             raise ToolRefused(
                 f"{subject} made {MOST_A_MINUTE} calls within a minute, which is the most. Try again in a minute, and "
                 "use `wait` instead of asking again and again.",
                 429,
             )
+        self._open[token] += 1
+        try:
+            yield
+        finally:
+            self._open[token] -= 1
+            self._open += Counter()  # forgets those without open calls
 
-    def _write_down(self, request: Request, api: OwnApi, tool: Tool, wanted: Arguments) -> None:
+    def _write_down(self, api: OwnApi, tool: Tool, arguments: Mapping[str, Any]) -> None:
         """Note the call in the audit log, a wait for one run once; where the store takes no writes, in our own log."""
-        given = wanted.model_dump(exclude_unset=True)
-        more = {name: given[name] for name in WRITTEN_DOWN if given.get(name)}
-        address = request.client.host if request.client else None
-        with acting.acting(api.principal.rights), acting.requested_from(address):
+        given = {name: arguments[name] for name in WRITTEN_DOWN if arguments.get(name)}
+        more = {name: cut(clean(masked_text(str(value))), LONGEST_NOTED) for name, value in given.items()}
+        with api.acting():
             try:
                 audit.record_tool_call(self._service.store, tool.name, more, is_once=tool.name == "wait")
-            except (DBAPIError, PoolTimeout):
+            except (DBAPIError, PoolTimeout, StoreGone):
                 log.warning("not in the audit log: %s called tool %s", acting.rights().via or acting.name(), tool.name)
 
 

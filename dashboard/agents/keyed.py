@@ -9,7 +9,6 @@ from starlette.concurrency import run_in_threadpool
 from dashboard.agents.own_api import ToolRefused
 from dashboard.agents.tool import Call
 from dashboard.json_responses import json_text
-from db import acting
 from db.budgets import launch_keys
 from db.budgets.launch_keys import KeyedRequest
 
@@ -19,7 +18,7 @@ async def once(call: Call, key: str, content: object, do: Callable[[], Awaitable
 
     Raises ToolRefused where the key was used for other content, or its first call has not been answered."""
     store, request = call.service.store, KeyedRequest(key, json_text(content))
-    with acting.acting(call.api.principal.rights):
+    with call.api.acting():
         before = await run_in_threadpool(launch_keys.begin, store, request, call.service.clock())
         if before is not None:
             return _earlier(before), True

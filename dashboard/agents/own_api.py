@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import Any
 from urllib.parse import urlencode
 
@@ -38,12 +40,18 @@ class OwnApi:
         response = _Response(b"" if body is None else json.dumps(body).encode())
         parameters = [(name, value) for name, value in query.items() if value is not None]
         scope = self._scope_of(method, path, urlencode(parameters, doseq=True), len(response.request_body))
-        address = (self._scope.get("client") or (None,))[0]
-        with acting.acting(self.principal.rights), acting.requested_from(address):
+        with self.acting():
             await self._scope["app"].router(scope, response.receive, response.send)
         if response.status >= 400:
             raise ToolRefused(_sentence(response), response.status)
         return response.content
+
+    @contextmanager
+    def acting(self) -> Iterator[None]:
+        """Act as the sender in a block."""
+        address = (self._scope.get("client") or (None,))[0]
+        with acting.acting(self.principal.rights), acting.requested_from(address):
+            yield
 
     def _scope_of(self, method: str, path: str, query: str, body_bytes: int) -> Scope:
         """The request to a route: everything that the guard found out about its sender, and another address."""

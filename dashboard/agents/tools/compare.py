@@ -8,6 +8,7 @@ from typing import Annotated, Any
 from pydantic import Field
 
 from dashboard.agents.answers import answer, rounded
+from dashboard.agents.own_api import ToolRefused
 from dashboard.agents.tool import Arguments, Call, Cursor, Run, Tool, cursors_of, offset_of
 from dashboard.agents.tools.curves import result_of
 
@@ -22,6 +23,8 @@ class ComparisonWanted(Arguments):
 async def compare(call: Call, wanted: ComparisonWanted) -> str:
     """List the settings in which the runs differ, then the results of every series."""
     ids, start = [await call.run_id(word) for word in wanted.runs], offset_of(wanted.cursor)
+    if len(set(ids)) < 2:
+        raise ToolRefused("Name at least two different runs; these words mean one.")
     compared = await call.api.ask("GET", "/api/compare", runs=",".join(ids), baseline="none")
     rows = [*map(_setting, compared["differences"]), *map(_series, compared["series"])][start:]
     runs = [{"id": one, "state": compared["states"][one], "name": compared["names"][one]} for one in compared["runs"]]

@@ -45,6 +45,8 @@ async def propose(call: Call, wanted: ProposedRun) -> str:
     spec, like = await _spec(call, wanted)
     planned = await call.api.ask("POST", "/api/preview", spec)
     link = proposals.path(call.service.credentials, wanted.spec, like, call.api.principal.rights, call.service.clock())
+    if len(link) > wanted.limit // 2:
+        raise ToolRefused(f"The link would have {len(link)} bytes: shorten `spec`, or raise `limit` to twice that.")
     head = {
         "takes": _takes(spec, planned),
         "expected": planned.get("expected"),

@@ -8,7 +8,7 @@ from typing import Annotated, Any, Literal, NamedTuple
 
 from pydantic import Field
 
-from dashboard.agents.answers import answer, picked
+from dashboard.agents.answers import answer, picked, size
 from dashboard.agents.own_api import ToolRefused
 from dashboard.agents.tool import Arguments, Call, Cursor, Run, Tool
 
@@ -53,7 +53,12 @@ async def logs(call: Call, wanted: LogsWanted) -> str:
     path = f"/api/runs/{run_id}/logs/merged/search"
     found = await call.api.ask("GET", path, q=wanted.pattern, **where, **begin)
     hits = found["hits"][place.skipped : place.skipped + MOST_LINES]
-    lines = [await _with_context(call, run_id, hit, wanted.context) for hit in hits]
+    lines, room = list[dict[str, Any]](), wanted.limit
+    for hit in hits:
+        if room < 0:
+            break  # the rest is for the next answer: nobody reads it now
+        lines.append(await _with_context(call, run_id, hit, wanted.context))
+        room -= size(lines[-1])
     cursors = [place._replace(skipped=place.skipped + number).cursor for number in range(len(lines))]
     return answer({"run": run_id}, wanted.limit, ("lines", lines), [*cursors, *_next(found, place, len(lines))])
 

@@ -38,7 +38,7 @@ async def ranks(call: Call, wanted: RanksWanted) -> str:
 def _seconds(phases: Mapping[str, Any]) -> dict[str, Any]:
     """Return the phases of a step that take time, the longest first."""
     longest = sorted(phases.items(), key=lambda phase: -phase[1])
-    return {name: rounded(seconds) for name, seconds in longest if seconds >= LEAST_S}
+    return {name: rounded(seconds) for name, seconds in longest if name.endswith("_s") and seconds >= LEAST_S}
 
 
 TOOLS = (Tool("ranks", "Which rank is slow and why, and the seconds of a step by phase and rank.", RanksWanted, ranks),)

@@ -58,8 +58,8 @@ async def run(call: Call, wanted: RunWanted) -> str:
 
 
 def sentence_of(run: Mapping[str, Any]) -> str:
-    """The sentence that matters most about a run."""
-    return next((str(run[name]) for name in ("message", "finding", "waiting_for") if run.get(name)), run["state"])
+    """The sentence that matters most about a run; empty where its state says all."""
+    return next((str(run[name]) for name in ("message", "finding", "waiting_for") if run.get(name)), "")
 
 
 def _fix(run: Mapping[str, Any]) -> dict[str, Any]:

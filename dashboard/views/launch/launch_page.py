@@ -155,7 +155,9 @@ def _fill_from_proposal(text: str | None, recipes: Collection[str]) -> None:
     st.session_state[FILLED_FROM] = (proposal.like or None if proposal else None, text)
     run = current.find_run(proposal.like) if proposal and proposal.like else None
     if proposal is None or (proposal.like and run is None):
-        st.session_state["launch_notice"] = "This proposal is more than a week old or not of this dashboard."
+        st.session_state["launch_notice"] = (
+            "This proposal is more than a week old, or not of this dashboard; ask again."
+        )
         return
     try:
         spec = RunSpec.model_validate((run.spec.model_dump() if run else {}) | dict(proposal.spec))

@@ -2,11 +2,16 @@
 
 from __future__ import annotations
 
+from contextlib import ExitStack
+from types import SimpleNamespace
 from typing import Any
 
+import pytest
 from sqlalchemy import select
 
-from dashboard.agents.calls import MOST_A_MINUTE
+from dashboard.agents.calls import MOST_A_MINUTE, MOST_AT_ONCE, Calls
+from dashboard.agents.own_api import ToolRefused
+from dashboard.security.guard.auth import Principal
 from db.models import AuditEntry, Run
 from tests.dashboard.agents.talking import Agent, token_of
 
@@ -62,6 +67,7 @@ def test_each_call_is_in_the_audit_log_with_its_token(dashboard):
     agent = Agent(dashboard, token_of(dashboard, "agent", "read"))
     agent.call("runs", filter="state:queued")
     agent.call("run", run=run_id)
+    assert agent.call("compare", runs=["one"]).is_error
     for _ in range(2):
         agent.call("wait", run=run_id, timeout_s=0)
     with dashboard.service.store.read() as session:
@@ -70,8 +76,20 @@ def test_each_call_is_in_the_audit_log_with_its_token(dashboard):
     assert entries == [
         ("tool runs", "token agent", "owner", {"filter": "state:queued"}),
         ("tool run", "token agent", "owner", {"run": run_id}),
+        ("tool compare", "token agent", "owner", {"runs": "['one']"}),
         (f"tool wait on {run_id}", "token agent", "owner", {"run": run_id}),
     ]
+
+
+def test_a_token_has_so_many_open_calls_and_no_more():
+    calls, api = Calls(None, lambda: 0.0), SimpleNamespace(principal=Principal("user", "bearer", access_token="hash"))
+    with ExitStack() as opened:
+        for _ in range(MOST_AT_ONCE):
+            opened.enter_context(calls._counted(api))
+        with pytest.raises(ToolRefused, match=f"{MOST_AT_ONCE} open calls"), calls._counted(api):
+            pass
+    with calls._counted(api):
+        pass
 
 
 def test_too_many_calls_are_refused_with_the_number(dashboard):

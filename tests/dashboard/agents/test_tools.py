@@ -28,7 +28,7 @@ def seeded(shared: Running) -> dict[str, str]:
     seed = Seed(shared.service.store, shared.service.clock())
     seed.node("gpu-1", 2)
     for number, name in enumerate(("a", "b")):
-        seed.launch(name, 900, gpus_per_node=1, lr=0.1 * (number + 1))
+        seed.launch(name, 900 - number, gpus_per_node=1, lr=0.1 * (number + 1))
         seed.start(name, 890)
         points = [(step, 3.0 - step / 500 + (50.0 if step == 777 else 0), 1000.0 + step) for step in range(1, 1200)]
         seed.points(name, {"train/loss": [*points, (1200, float("nan"), 2200.0)]}, "events")
@@ -69,6 +69,7 @@ def test_the_reading_tools_answer(shared, seeded, mode):
     assert [one["id"] for one in agent.call("runs", filter="state:succeeded").document["runs"]] == [b, a]
     run = agent.call("run", run=a).document
     assert (run["run"]["id"], run["run"]["state"], run["page"]) == (a, "succeeded", f"{shared.url}/run?id={a}")
+    assert run["run"]["created_at"] == int(shared.run(a)["created_at"])
     lines = agent.call("logs", run=a, pattern="error:").document["lines"]
     assert [line["line"] for line in lines] == [151]
     rows = agent.call("compare", runs=[a, b]).document["rows"]
@@ -143,6 +144,7 @@ def test_a_list_is_walked_by_its_cursor(shared, seeded):
         ("runs", {"limit": 1}, "limit must be at least 2048"),
         ("runs", {"more": 1}, "more is not a known field"),
         ("compare", {"runs": ["a"]}, "runs"),
+        ("compare", {"runs": ["a", "a"]}, "two different runs"),
         ("delete", {}, "There is no tool of that name"),
         ("curve", {"run": "a", "series": "none"}, "call `curve` without `series`"),
         ("propose", {}, "Say what to run"),
