@@ -41,6 +41,7 @@ GROUPS = {
         "cli.commands.anywhere.wait:wait",
         "cli.commands.anywhere.skill:skill",
     ),
+    "Anywhere": ("cli.commands.anywhere.mcp:mcp",),
     "Look": (
         "cli.commands.runs.runs:runs",
         "cli.commands.runs.runs:show",
@@ -67,7 +68,6 @@ GROUPS = {
         "cli.commands.runs.importing:import_",
         "cli.commands.runs.mirroring:mirror",
     ),
-    "Anywhere": ("cli.commands.anywhere.mcp:mcp",),
     "Keep order": (
         "cli.commands.runs.edits:tag",
         "cli.commands.runs.edits:note",
