@@ -263,6 +263,11 @@ def total_epochs(args: Sequence[str]) -> int | None:
     return _count(args, TOTAL_EPOCHS)
 
 
+def option_names(args: Sequence[str]) -> set[str]:
+    """Return the names of the options that are given, without dashes and groups."""
+    return {name for name, _ in _options(args)}
+
+
 def batch_size(args: Sequence[str]) -> int | None:
     """Return the batch size that the arguments give, taken as that of one process."""
     return _count(args, BATCH_SIZE)

@@ -208,6 +208,8 @@ def show_preview(preview: dict[str, Any], as_json: bool) -> None:
     say(f"world size         {preview['world_size']}")
     say(f"global batch size  {'set by the script' if batch is None else batch}")
     say(f"learning rate      {'set by the script' if rate is None else f'{rate:.12g}'}")
+    if expected := preview.get("expected"):
+        say(f"expected time      {expected['sentence']}")
     for size in preview.get("sizes", [])[:-1]:
         say(_size_line(size))
     if job := preview.get("job"):

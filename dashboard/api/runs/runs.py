@@ -30,6 +30,7 @@ from db.people.permission import deleted_run
 from db.ranks import ranks as db_collectives
 from db.ranks import ranks as db_ranks
 from db.runs import run_list, run_queries
+from db.runs.expected_times import expected_time
 from db.runs.run_list import RunSelection
 from db.runs.run_queries import named_runs
 from domain.messages import State
@@ -118,12 +119,14 @@ def preview(
 ) -> Response:
     """The figures of a launch and the command of every node. Nothing is cloned or packed.
 
-    `resume` is there for a launch that resumes: as `GET /api/runs/{run_id}/resume`."""
+    `expected` is how long it takes, by earlier runs of the same code; null where none tells. `resume` is there for a
+    launch that resumes: as `GET /api/runs/{run_id}/resume`."""
     problem = service.references.problem(spec)
     check_size(spec)
     resolved = resolve(spec, service.cluster())
     plan = None if problem else resuming.plan_of_launch(service.store, resolved.spec)
-    shown = document(previews.preview(resolved, code_is_sent, problem))
+    expected = expected_time(service.store, resolved.spec)
+    shown = document(previews.preview(resolved, code_is_sent, problem)) | {"expected": document(expected)}
     return answer(shown | {"resume": document(plan)} if plan else shown)
 
 

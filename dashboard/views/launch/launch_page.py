@@ -26,6 +26,7 @@ from dashboard.views.layout import actions, permissions, style
 from dashboard.views.layout.actions import AWAY, cause
 from dashboard.views.layout.tables import table
 from db.checkpoints import checkpoint_queries
+from db.runs.expected_times import expected_time
 from domain.catalogue import Section
 from domain.people.rights import Denied
 from domain.people.roles import Action
@@ -314,7 +315,9 @@ def _meaning(
         if not reading.names_no_code:
             refused = code.refused_environment(planned.spec).get("environment", "")
             environment = refused.removeprefix("environment: ") or code.environment(planned.spec)
-            plan.fit_and_advice(planned, set(wrong.values()), environment)
+            expected = expected_time(service.current().store, planned.spec)
+            sentence = expected.sentence if expected else ""
+            plan.fit_and_advice(planned, set(wrong.values()), environment, sentence)
             code.freeze_button(planned.spec, environment)
             scaling.cite(planned)
         if sweep is None:

@@ -30,12 +30,15 @@ def figures(planned: Resolved) -> None:
     _figure("Learning rate", learning_rate(rate), rate_text)
 
 
-def fit_and_advice(planned: Resolved, shown: Collection[str], environment: str = "") -> None:
-    """Show where the run would start, the environment it builds, warnings that are not in `shown`, and advice."""
+def fit_and_advice(planned: Resolved, shown: Collection[str], environment: str = "", expected: str = "") -> None:
+    """Show where the run would start, how long it takes as `expected`, the environment that it builds, warnings that
+    are not in `shown`, and advice."""
     fit, uses_python = planned.fit, interpreters.advice(planned.spec)
     refusal = [str(planned.refusal)] if planned.refusal else []
     with st.container(key="launch_room"):
         st.markdown(f"{FIT_ICONS[fit.verdict]} {as_text(fit.sentence)}")
+        if expected:
+            st.markdown(f":material/timer: {as_text(expected)}")
         if environment:
             st.markdown(f":material/deployed_code: {with_code(environment)}")
         for sentence in [*planned.warnings, *refusal]:

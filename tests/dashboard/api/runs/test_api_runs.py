@@ -338,3 +338,15 @@ def test_two_launches_at_once_do_not_get_the_same_devices(dashboard: Running, no
 
     assignments = node.client.desired_state(None, 0).assignments
     assert sorted(task.devices for task in assignments) == [["cpu:0"], ["cpu:1"]]
+
+
+def test_expected_time_of_a_preview_names_the_runs_that_it_is_like(dashboard: Running) -> None:
+    node, wanted = dashboard.node(), {"target": "image_classifier", "gpus_per_node": 1}
+    assert dashboard.http.post("/api/preview", json=wanted).json()["expected"] is None
+    run_id = dashboard.launch()
+    node.report(task := node.task(), "running")
+    dashboard.pass_by(720.0)
+    node.report(task, "succeeded")
+    expected = dashboard.http.post("/api/preview", json=wanted).json()["expected"]
+    assert expected["like"] == [run_id]
+    assert expected["sentence"] == "Like its last run: 12 min."
