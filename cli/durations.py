@@ -22,6 +22,13 @@ def seconds(text: str, option: str) -> float:
     return float(match[1]) * UNITS_S[match[2]]
 
 
+def hours_s(text: str | None, option: str) -> float | None:
+    """Parse a duration that is in hours where it has no unit into seconds; None stays None. Raises CommandFailed."""
+    if text is None:
+        return None
+    return seconds(text if text.strip()[-1:].isalpha() else f"{text.strip()}h", option)
+
+
 def lifetime_s(expires: str) -> float | None:
     """The seconds that an access token is to last; None: without end. Raises CommandFailed."""
     return None if expires == "never" else seconds(expires, "--expires")

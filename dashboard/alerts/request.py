@@ -32,7 +32,7 @@ class AlertRequest(BaseModel):
     The last two take `:SERIES`."""
     target: str
     """An https address for a signed webhook, any address of Apprise, or `browser`."""
-    project: Annotated[str, Field(max_length=200), Reference(Named.PROJECT, Action.LAUNCH)] | None = None
+    project: Annotated[str, Field(max_length=200), Reference(Named.PROJECT, Action.ADD)] | None = None
     """Only runs of this project."""
     run: Annotated[str, Reference(Named.RUN)] | None = None
     """Only this run."""

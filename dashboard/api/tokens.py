@@ -18,10 +18,12 @@ from db import acting
 from db.people.login_requests import shown
 from domain.people.references import Named, Reference
 from domain.people.roles import Scope
-from domain.people.tokens import LIFETIME_S, TokenWanted
+from domain.people.tokens import LIFETIME_S, Bounds, TokenWanted
+from domain.requests.errors import InvalidRequest
 
 router = APIRouter(route_class=JsonRoute, prefix="/api", tags=["people"])
 POLL_S = 2.0
+Seconds = Annotated[float, Field(gt=0, le=1e15, allow_inf_nan=False)]
 Lifetime = Annotated[float, Field(gt=0, allow_inf_nan=False)]
 
 
@@ -37,9 +39,24 @@ class TokenRequest(BaseModel):
     lasts_s: Lifetime | None = LIFETIME_S
     """Lifetime in seconds; null: no expiry."""
 
+    budget_s: Seconds | None = None
+    """Seconds of one device that its runs may take in all; null: no budget."""
+    most_devices: Annotated[int, Field(ge=1, le=1_000_000)] | None = None
+    """Devices that its runs may have at a time."""
+    longest_s: Seconds | None = None
+    """Seconds that each of its runs may train."""
+
     def wanted(self) -> TokenWanted:
-        """The requested token."""
-        return TokenWanted(self.name.strip(), self.scope, self.project, self.lasts_s)
+        """The requested token. Raises InvalidRequest for bounds without a budget."""
+        return TokenWanted(self.name.strip(), self.scope, self.project, self.lasts_s, self._bounds())
+
+    def _bounds(self) -> Bounds | None:
+        if self.budget_s is not None:
+            return Bounds(self.budget_s, self.most_devices, self.longest_s)
+        for name in ("most_devices", "longest_s"):
+            if getattr(self, name) is not None:
+                raise InvalidRequest(name, f"{name}: bounds what a token with a budget launches; give budget_s, too.")
+        return None
 
 
 class LoginQuestion(BaseModel):
@@ -56,7 +73,7 @@ def whoami(service: TheService) -> Response:
     """The sender of this request: name, role in all projects, those in projects that the token sees, and its bounds."""
     rights = acting.rights()
     person = service.identities.rights(rights.by or "") or rights
-    bounds = {"name": rights.via, "scope": rights.scope, "project": rights.only_project} if rights.via else None
+    bounds = service.access_tokens.bounds_of(rights) if rights.via else None
     projects = {name: role for name, role in person.in_projects.items() if rights.only_project in (None, name)}
     return answer({"name": rights.by, "role": person.everywhere, "projects": projects, "token": bounds})
 

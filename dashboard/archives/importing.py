@@ -44,7 +44,7 @@ def import_archive(service: Service, path: Path, folder: Path, source: str) -> l
     archive = unpack(path, folder, service.files.require_free_space)
     documents = [_labelled(archive.document(run_id)) for run_id in archive.manifest.runs]
     for document in documents:
-        service.references.check_project(Action.LAUNCH, document.run["project"])
+        service.references.check_project(Action.ADD, document.run["project"])
     return [_imported(service, archive, document, source) for document in documents]
 
 

@@ -17,21 +17,26 @@ from dashboard.service.deletions import Deletion
 from dashboard.service.parts import Parts
 from db import acting
 from db.attempts import attempt_queries, deliveries
+from db.budgets import charges
 from db.checkpoints import checkpoint_requests
 from db.exceptions import NoSuchRun, WrongState
 from db.lookups import latest_attempt
 from db.nodes import node_queries, node_reports, node_requests
 from db.nodes.node_reports import Claim, RegisteredNode
+from db.people import audit
 from db.people.ownership import ObjectKind, owned_run, project_of
 from db.people.permission import no_such
 from db.ranks import profiles, ranks
 from db.runs import run_queries, run_requests
+from db.runs.expected_times import expected_time
 from db.runs.run_requests import NewTrial
 from db.tasks import desired_state
+from domain.agents.budget import OverBudget
 from domain.assignments import Assignment
 from domain.choices import RUN_ID
 from domain.masking.masking import has_mask, masked_text, unmasked_spec
 from domain.messages import NodeFacts
+from domain.people.audit import AuditAction
 from domain.people.removal import RunsOfRemoved
 from domain.people.rights import PROGRAM, Denied, Rights
 from domain.people.roles import Action
@@ -48,12 +53,25 @@ class Service(Parts):
         """Queue a run and return its id; masked values are taken from the run `like`.
 
         Raises InvalidRequest, Denied."""
-        with self.resolved(spec, like) as resolved:
-            remark = interpreters.remark(resolved.spec)
-            run_id = run_requests.submit(self.store, resolved.spec, self.clock(), remark, part_of)
+        with self._refusals_recorded(f"launch of {masked_text(spec.target)}", project_of(spec)):
+            token_id = charges.payer()
+            with self.resolved(spec, like) as resolved:
+                remark = interpreters.remark(resolved.spec)
+                expected = expected_time(self.store, resolved.spec) if token_id else None
+                expected_s = expected.high_s if expected else None
+                run_id = run_requests.submit(self.store, resolved.spec, self.clock(), remark, part_of, expected_s)
         log.info("run %s submitted (%s)", run_id, masked_text(spec.target))
         self.scheduler.schedule_launch()
         return run_id
+
+    @contextmanager
+    def _refusals_recorded(self, object_name: str, project: str | None) -> Iterator[None]:
+        """Write down in the audit log what the budget of the actor's token refuses in a block."""
+        try:
+            yield
+        except OverBudget as refusal:
+            audit.record(self.store, AuditAction.LAUNCH_REFUSED, object_name, project, {"why": str(refusal)})
+            raise
 
     @contextmanager
     def resolved(self, spec: RunSpec, like: str | None) -> Iterator[Resolved]:
@@ -137,7 +155,9 @@ class Service(Parts):
         """Open a new attempt from a checkpoint, by default the latest complete one.
 
         Raises NoSuchRun, WrongState, Denied."""
-        run_requests.resume(self.store, run_id, self.clock(), checkpoint)
+        project = run.project if (run := owned_run(self.store, run_id)) else None
+        with self._refusals_recorded(f"run {run_id}", project):
+            run_requests.resume(self.store, run_id, self.clock(), checkpoint)
         return self._after_request(run_id)
 
     def ask_stacks(self, run_id: str) -> StacksView:

@@ -12,6 +12,7 @@ from pydantic import ValidationError
 from dashboard.service.service import Service
 from dashboard.studies import scaling_points, sweep_trials
 from db import acting
+from db.budgets import charges
 from db.exceptions import WrongState
 from db.people.ownership import project_of
 from db.runs.run_requests import NewTrial
@@ -86,7 +87,9 @@ class StudyConductor:
         trial = NewTrial(study.id, len(study.all_trials), steps.new_params(study, number))
         try:
             with acting.acting(self._rights(study)):
-                self._service.launch(steps.spec(study, trial.params), part_of=trial)
+                spec = steps.spec(study, trial.params)
+                if not charges.must_wait(self._service.store, study.token_id, spec, self._service.clock()):
+                    self._service.launch(spec, part_of=trial)
         except (Denied, NoSuchReference) as refusal:
             self._refused(study, str(refusal))
         except (InvalidRequest, ValidationError) as error:
@@ -101,7 +104,7 @@ class StudyConductor:
 
     def _rights(self, study: StudyView[Any]) -> Rights:
         """The present rights of the person who began the study, with which its trials are launched."""
-        return self._service.identities.acting_for(study.by, study.title, study.only_project)
+        return self._service.identities.acting_for(study.by, study.title, study.only_project, study.token_id)
 
 
 log = logging.getLogger("rankzero")

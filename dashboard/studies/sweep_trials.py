@@ -10,6 +10,7 @@ from typing import Any
 from dashboard.service.service import Service
 from dashboard.studies.trial_spec import trial_spec
 from db import acting
+from db.budgets import charges
 from db.engine import Store
 from db.exceptions import NoSuchRun, WrongState
 from db.metrics import curves
@@ -60,6 +61,8 @@ def carry_out(service: Service, sweep: SweepView, action: StudyAction, rights: R
 
 
 def _promote(service: Service, sweep: SweepView, trial: Trial, rights: Rights) -> None:
+    if charges.must_wait(service.store, sweep.token_id, sweep.spec, service.clock()):
+        return
     try:
         with acting.acting(rights):
             trials.promote(service.store, sweep.id, trial.number, service.clock())

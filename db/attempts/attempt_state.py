@@ -15,6 +15,7 @@ from db.health import incidents
 from db.lookups import add_history
 from db.models import Attempt, Checkpoint, Node, Run, Series, Task, WatchedRun, WatchedTask
 from db.people.users import by_whom
+from domain.agents.budget import OverBudget
 from domain.messages import SCRIPT_KINDS, TERMINAL_STATES, Reason, State
 from domain.recovery import FailedAttempt, Leave, Restart, UnclearCheckpoint, decide_restart
 from domain.spec import RunSpec
@@ -142,8 +143,8 @@ def _as_decided(session: Session, attempt: Attempt, decision: Restart | Leave, n
             session, attempt.run_id, now, None,
             why=decision.why, restarts=decision.restarts, pause_s=decision.pause_s,
         )  # fmt: skip
-    except UnclearCheckpoint as unclear:
-        add_history(session, attempt.run_id, attempt.number, now, f"not restarted: {unclear}")
+    except (UnclearCheckpoint, OverBudget) as refusal:
+        add_history(session, attempt.run_id, attempt.number, now, f"not restarted: {refusal}")
         return None
 
 

@@ -12,9 +12,10 @@ from sqlalchemy.orm import Session
 
 from db import acting
 from db.attempts.deliveries import sending_checkpoints
+from db.budgets import charges
 from db.engine import Store
 from db.lookups import add_history, latest_attempt
-from db.models import Attempt, Checkpoint, Run
+from db.models import Attempt, Charge, Checkpoint, Run
 from domain.messages import Delivery, Reason, State
 from domain.recovery import Rollback, SavedFile, UnclearCheckpoint, choose_checkpoint, is_left_behind, rank_0s
 from domain.requests.errors import InvalidRequest
@@ -38,12 +39,13 @@ def open_next_attempt(
     """Open the next attempt from a checkpoint (default: the latest complete one), or from the beginning.
 
     Automatic restarts pass the reason, the number of restarts and a pause, and keep their place in the queue.
-    Returns the attempt's number. Raises NoSuchRun, InvalidRequest, UnclearCheckpoint."""
+    Returns the attempt's number. Raises NoSuchRun, InvalidRequest, UnclearCheckpoint, OverBudget."""
     previous = latest_attempt(session, run_id)
     number = previous.number + 1
     awaits = checkpoint is None and bool(sending_checkpoints(session, previous.fence))
     origin = None if awaits else find_checkpoint(session, run_id, checkpoint)  # what is awaited is chosen then
-    attempt = open_attempt(session, run_id, number, origin.id if origin else None, now)
+    charge = charges.of_next(session, session.get_one(Run, run_id), previous, now, is_asked=why is None)
+    attempt = open_attempt(session, run_id, number, origin.id if origin else None, now, charge)
     attempt.awaits_checkpoints_of = previous.fence if awaits else None
     if why:  # no person asked: the previous attempt's bound stays
         attempt.only_project = previous.only_project
@@ -68,7 +70,10 @@ def by_policy(session: Session, run_id: str, via: str = POLICY) -> Iterator[None
         yield
 
 
-def open_attempt(session: Session, run_id: str, number: int, checkpoint_id: int | None, now: float) -> Attempt:
+def open_attempt(
+    session: Session, run_id: str, number: int, checkpoint_id: int | None, now: float, charge: Charge | None = None
+) -> Attempt:
+    """Open an attempt, with what it is charged to a token's budget."""
     attempt = Attempt(
         run_id=run_id,
         number=number,
@@ -81,6 +86,10 @@ def open_attempt(session: Session, run_id: str, number: int, checkpoint_id: int 
         only_project=acting.rights().only_project,
     )
     session.add(attempt)
+    if charge is not None:
+        session.flush()  # gives the attempt its fence
+        charge.fence = attempt.fence
+        session.add(charge)
     return attempt
 
 

@@ -10,13 +10,14 @@ from sqlalchemy import Select, delete, func, or_, select, update
 from sqlalchemy.orm import Session
 
 from db import acting
+from db.budgets import charges
 from db.engine import Store
 from db.exceptions import NoSuch
 from db.models import AccessToken
 from db.people import audit
 from domain.people.audit import AuditAction
 from domain.people.roles import Scope
-from domain.people.tokens import AccessTokenView, TokenWanted
+from domain.people.tokens import AccessTokenView, TokenWanted, bounds_in_words
 from domain.requests.errors import InvalidRequest
 
 ENDED_KEPT_S = 30 * 24 * 3600.0
@@ -39,6 +40,7 @@ class StoredToken:
     expires_at: float | None
     revoked_at: float | None
     last_used_at: float | None
+    has_budget: bool = False
 
 
 def make(store: Store, user: str, terms: TokenWanted, secret_hash: str, now: float) -> AccessTokenView:
@@ -62,11 +64,14 @@ def add(session: Session, user: str, terms: TokenWanted, secret_hash: str, now: 
         secret_hash=secret_hash,
         created_at=now,
         expires_at=None if terms.lasts_s is None else now + terms.lasts_s,
+        **(vars(terms.bounds) if terms.bounds else {}),
     )
     session.add(row)
     session.flush()
-    audit.record(session, AuditAction.TOKEN_MADE, f"token {row.name}", row.project, {"scope": row.scope, "of": user})
-    return view(row)
+    bounds = {"bounds": bounds_in_words(terms.bounds)} if terms.bounds else {}
+    more = {"scope": row.scope, "of": user} | bounds
+    audit.record(session, AuditAction.TOKEN_MADE, f"token {row.name}", row.project, more)
+    return view(session, row, now)
 
 
 def free_name(session: Session, user: str, name: str, now: float) -> str:
@@ -83,7 +88,7 @@ def every(store: Store, user: str | None, now: float) -> list[AccessTokenView]:
     is_shown = or_(AccessToken.expires_at.is_(None), AccessToken.expires_at > now - ENDED_KEPT_S)
     with store.read() as session:
         rows = session.scalars(query.where(is_shown).order_by(AccessToken.created_at.desc(), AccessToken.id))
-        return [view(row) for row in rows]
+        return [view(session, row, now) for row in rows]
 
 
 def revoke(store: Store, user: str, name: str, now: float) -> str:
@@ -114,8 +119,9 @@ def by_hash(store: Store, secret_hash: str) -> StoredToken | None:
         if row is None:
             return None
         return StoredToken(
-            row.id, row.user, row.name, Scope(row.scope), row.project, row.expires_at, row.revoked_at, row.last_used_at
-        )
+            row.id, row.user, row.name, Scope(row.scope), row.project, row.expires_at, row.revoked_at,
+            row.last_used_at, has_budget=row.budget_s is not None,
+        )  # fmt: skip
 
 
 def has_budget(store: Store, secret_hash: str) -> bool:
@@ -140,8 +146,9 @@ def _valid(user: str, now: float) -> Select[AccessToken]:
     return select(AccessToken).where(AccessToken.user == user, AccessToken.revoked_at.is_(None), is_fresh)
 
 
-def view(row: AccessToken) -> AccessTokenView:
+def view(session: Session, row: AccessToken, now: float) -> AccessTokenView:
     """The token as people see it."""
     return AccessTokenView(
-        row.name, row.user, Scope(row.scope), row.project, row.created_at, row.expires_at, row.last_used_at
-    )
+        row.name, row.user, Scope(row.scope), row.project, row.created_at, row.expires_at, row.last_used_at,
+        charges.budget_of(session, row, now) if row.budget_s is not None else None,
+    )  # fmt: skip

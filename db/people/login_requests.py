@@ -131,7 +131,9 @@ def outcome(store: Store, code: str, secret_hash: str, now: float) -> tuple[Logi
         if row.answered_at is None:
             return (LoginOutcome.WAITING if now < row.expires_at else LoginOutcome.EXPIRED), None
         token = session.scalars(select(AccessToken).where(AccessToken.secret_hash == secret_hash)).first()
-        return (LoginOutcome.ALLOWED, access_tokens.view(token)) if token is not None else (LoginOutcome.EXPIRED, None)
+        if token is None:
+            return LoginOutcome.EXPIRED, None
+        return LoginOutcome.ALLOWED, access_tokens.view(session, token, now)
 
 
 def plain(code: str) -> str:

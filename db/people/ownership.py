@@ -36,6 +36,8 @@ class Owned(NamedTuple):
     by: str | None
     is_deleted: bool = False
     deleted_by: str | None = None
+    token_id: str | None = None
+    """The token with a budget with which it was made."""
 
 
 DEFAULT_PROJECT = "default"
@@ -81,7 +83,11 @@ def _is_id(text: str) -> bool:
 
 def _of_study(session: Session, study_id: str) -> list[Owned]:
     study = session.get(Study, study_id) if RUN_ID.fullmatch(study_id) else None
-    return [] if study is None else [Owned(study.spec.get("project") or DEFAULT_PROJECT, study.by)]
+    return [] if study is None else [_study(study)]
+
+
+def _study(study: Study) -> Owned:
+    return Owned(study.spec.get("project") or DEFAULT_PROJECT, study.by, token_id=study.token_id)
 
 
 def _of_alert(session: Session, alert_id: str) -> list[Owned]:
@@ -105,11 +111,11 @@ def _of_snapshot(session: Session, sha256: str) -> list[Owned]:
     return _read(session, _RUN.where(Run.spec["snapshot"].as_string() == sha256).distinct())
 
 
-def _read(session: Session, query: Select[str, str | None, bool, str | None], **values: str) -> list[Owned]:
+def _read(session: Session, query: Select[str, str | None, bool, str | None, str | None], **values: str) -> list[Owned]:
     return [Owned(*row) for row in session.execute(query, values)]
 
 
-_RUN = select(Run.project, Run.by, Run.deleted_at.is_not(None), Run.deleted_by)
+_RUN = select(Run.project, Run.by, Run.deleted_at.is_not(None), Run.deleted_by, Run.token_id)
 _OF_CHECKPOINT = _RUN.join(Attempt, Attempt.run_id == Run.id).join(Checkpoint, Checkpoint.fence == Attempt.fence)
 _ONE_RUN = _RUN.where(Run.id == bindparam("run_id"))
 """Built once, which takes longer than running it: it is asked before each request about a run."""

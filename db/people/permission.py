@@ -41,7 +41,8 @@ def permitted_run(session: Session, action: Action, run_id: str, *, is_deleted: 
     if run is None or (is_deleted and run.deleted_at is None):
         raise no_such(ObjectKind.RUN, run_id, noun)
     is_absent = run.deleted_at is not None and not is_deleted
-    _judge(action, ObjectKind.RUN, run_id, [Owned(run.project, run.by, is_absent, run.deleted_by)], noun)
+    owner = Owned(run.project, run.by, is_absent, run.deleted_by, run.token_id)
+    _judge(action, ObjectKind.RUN, run_id, [owner], noun)
     return run
 
 
@@ -55,7 +56,7 @@ def _judge(action: Action, kind: ObjectKind, object_id: str, owners: Sequence[Ow
         deleted = kind is ObjectKind.RUN and any(one.is_deleted and _may_know(one) for one in owners)
         raise NoSuchRun(deleted_run(object_id, owners[0].deleted_by)) if deleted else no_such(kind, object_id, noun)
     for one in visible[:1] if is_shared else visible:
-        rights.check(action, one.project, one.by)
+        rights.check(action, one.project, one.by, one.token_id)
 
 
 def _may_know(deleted: Owned) -> bool:

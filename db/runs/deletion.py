@@ -13,6 +13,7 @@ from sqlalchemy.orm import Session, aliased
 
 from db import acting
 from db.attempts import deliveries
+from db.budgets import charges
 from db.checkpoints.checkpoint_reports import discard
 from db.engine import Store
 from db.exceptions import WrongState
@@ -165,6 +166,7 @@ def _erase(session: Session, run: Run, now: float) -> Erased:
     session.execute(delete_rows(CheckpointTask).where(CheckpointTask.other_id.in_(erased)))
     rows = session.execute(select(Attempt.fence, Attempt.uid).where(Attempt.run_id == run.id))
     session.add_all([DeletedAttempt(fence=fence, uid=uid) for fence, uid in rows])
+    charges.keep(session, run.id)
     session.execute(delete_rows(Run).where(Run.id == run.id))
     stored_bytes = sum(size for _, size in files) + sum(row.received_bytes for row in checkpoints)
     return Erased(run.id, [file_id for file_id, _ in files], [row.id for row in checkpoints], stored_bytes)

@@ -12,6 +12,7 @@ from sqlalchemy.orm import Session
 from db import acting
 from db.attempts import deliveries
 from db.attempts.new_attempt import find_checkpoint, open_attempt, open_next_attempt
+from db.budgets import charges
 from db.engine import Store
 from db.exceptions import WrongState
 from db.lookups import add_history, latest_attempt
@@ -49,11 +50,12 @@ def submit(
     now: float,
     remark: str | None = None,
     part_of: NewTrial | None = None,
+    expected_s: float | None = None,
 ) -> str:
     """Queue a new run with a complete spec, and a remark for its history; return its id.
 
-    `part_of`: the trial of a study that it is.
-    Raises InvalidRequest when it can never run here, WrongState where its study is to end."""
+    `part_of`: the trial of a study that it is; `expected_s`: how long it will take, for a budget.
+    Raises InvalidRequest when it can never run here, WrongState where its study is to end, OverBudget."""
     fits_here = fit(spec, registered_lately(store, now)).refusal is None
     with store.write() as session:
         if not fits_here:  # perhaps on a node that has just joined
@@ -72,7 +74,8 @@ def submit(
         )
         session.add(run)
         session.flush()
-        open_attempt(session, run.id, 1, checkpoint_id, now)
+        charge = charges.of_launch(session, run, spec, expected_s)
+        open_attempt(session, run.id, 1, checkpoint_id, now, charge)
         add_history(session, run.id, 1, now, f"launched: {_summary(spec)}")
         audit.record_of_run(session, AuditAction.LAUNCHED, run)
         if part_of:
@@ -150,7 +153,7 @@ def reopen(session: Session, run_id: str, now: float, checkpoint: str | None = N
     """Resume an ended run within a transaction, for the reason `why` if no person requested it.
 
     Raises NoSuchRun, WrongState, InvalidRequest, Denied."""
-    run, last = permitted_run(session, Action.ACT, run_id), latest_attempt(session, run_id)
+    run, last = permitted_run(session, Action.STEER, run_id), latest_attempt(session, run_id)
     if last.state not in TERMINAL_STATES:
         raise WrongState(f"Run {run_id} is {last.state}; only ended runs can be resumed.")
     _check_trained_here(session, run)
@@ -242,9 +245,9 @@ def _summary(spec: RunSpec) -> str:
 def edit(store: Store, run_id: str, change: RunEdit, now: float) -> None:
     """Apply a change. Raises NoSuchRun, Denied, InvalidRequest where the run would have too many tags."""
     with store.write() as session:
-        run = permitted_run(session, Action.ACT, run_id)
-        if change.project:
-            acting.rights().check(Action.ACT, change.project, run.by)
+        run = permitted_run(session, Action.STEER, run_id)
+        if change.project or change.baseline is not None:
+            acting.rights().check(Action.ACT, change.project or run.project, run.by, run.token_id)
         if change.baseline:
             _leave_baseline(session, change.project or run.project, run_id)
         origin = "a private project" if is_private(session, run) else f"project {run.project}"

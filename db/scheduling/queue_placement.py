@@ -11,6 +11,7 @@ from sqlalchemy import Text, cast, func, select
 from sqlalchemy.orm import Session
 
 from db.attempts.new_attempt import changes_before
+from db.budgets import charges
 from db.engine import Store
 from db.health.incidents import avoided
 from db.lookups import add_history, has_devices
@@ -152,6 +153,7 @@ def _start(session: Session, attempt: Attempt, placements: Sequence[Placement], 
         )
         names.append(f"{node.name} ({', '.join(placement.devices)})")
         nodes.append(node.name)
+    charges.placed(session, attempt.fence, sum(len(placement.devices) for placement in placements))
     if len(nodes) > 1:
         attempt.waiting_for = f"waits in preflight for {named(nodes)}"
     add_history(session, attempt.run_id, attempt.number, now, f"placed on {'; '.join(names)}")

@@ -10,6 +10,7 @@ from sqlalchemy import bindparam, select
 from sqlalchemy.orm import Session
 
 from db import acting
+from db.budgets import charges
 from db.engine import Store
 from db.exceptions import NoSuchStudy
 from db.models import Study, new_id
@@ -51,6 +52,8 @@ class StudyView(Generic[Plan]):
     """Who requested it; None: the program."""
     only_project: str | None = None
     """The one project of the token with which it was requested."""
+    token_id: str | None = None
+    """The token whose budget pays for its trials."""
 
     @property
     def all_trials(self) -> list[Trial]:
@@ -68,7 +71,7 @@ ScalingView = StudyView[ScalingPlan]
 
 
 def create(store: Store, spec: RunSpec, plan: AnyPlan, now: float) -> str:
-    """Store a study whose trials are launched by and by; return its id."""
+    """Store a study whose trials are launched by and by; return its id. Raises OverBudget."""
     with store.write() as session:
         row = Study(
             id=new_id(),
@@ -77,6 +80,7 @@ def create(store: Store, spec: RunSpec, plan: AnyPlan, now: float) -> str:
             plan=plan.model_dump(mode="json"),
             by=acting.rights().by,
             only_project=acting.rights().only_project,
+            token_id=charges.payer(),
             created_at=now,
         )
         session.add(row)
@@ -171,5 +175,5 @@ def _view(session: Session, row: Study) -> StudyView[Any]:
     return StudyView(
         row.id, RunSpec.model_validate(row.spec), plan, row.created_at, row.stop_requested_at, row.ended_at,
         row.message, [one for one in trials if one.run_id not in hidden],
-        [one for one in trials if one.run_id in hidden], row.by, row.only_project,
+        [one for one in trials if one.run_id in hidden], row.by, row.only_project, row.token_id,
     )  # fmt: skip

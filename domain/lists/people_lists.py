@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from domain.agents.budget import left
 from domain.text.columns import Column, Columns, Figure
 from domain.text.formats import (
     ago,
@@ -36,6 +37,7 @@ def access_tokens(now: float) -> Columns[AccessTokenView]:
     return [
         Column("name"), Column("of", lambda token: token.user), Column("scope"),
         Column("project", lambda token: token.project or "all"), Column("state", lambda token: end_of(token, now)),
+        Column("left", lambda token: left(token.budget) + " h" if token.budget else None),
         Column("last used", lambda token: ago(token.last_used_at, now)),
     ]  # fmt: skip
 

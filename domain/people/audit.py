@@ -34,6 +34,8 @@ class AuditAction(StrEnum):
     LAUNCHED = "launched"
     WATCHED = "watched"
     """A run that somebody started elsewhere and has watched here."""
+    LAUNCH_REFUSED = "launch-refused"
+    """One that its token's budget does not cover."""
     STOPPED = "stopped"
     GIVEN = "given"
     """A live run, to another person, because its own was removed."""

@@ -31,6 +31,8 @@ class Rights:
     scope: Scope = Scope.ADMIN
     only_project: str | None = None
     """The one project that a token is good for."""
+    token_id: str | None = None
+    """The id of the token whose budget pays for what is launched; None: no budget bounds it."""
 
     @property
     def is_owner(self) -> bool:
@@ -85,17 +87,20 @@ class Rights:
         """Whether this person sees their own runs in hidden projects too; nobody does without a role anywhere."""
         return self.by is not None and (self.everywhere is not None or bool(self.in_projects))
 
-    def refusal(self, action: Action, project: str | None, owner: str | None = None) -> str | None:
+    def refusal(
+        self, action: Action, project: str | None, owner: str | None = None, token_id: str | None = None
+    ) -> str | None:
         """Return the sentence with which the action is denied, or None where it is allowed.
 
-        `project` is None for what belongs to no project; `owner` is the person whose object it is."""
+        `project` is None for what belongs to no project; `owner` is the person whose object it is, `token_id` the
+        token with a budget that it was made with."""
         role = (None if self.only_project else self.everywhere) if project is None else self.role_in(project)
         if role is None and action.reaches_own_hidden and self._is_own(project, owner):
-            return self.scope_refusal(action)
+            return self._token_refusal(action, token_id)
         where = "this installation" if project is None else f"project {project}"
         if role is None or role.rank < action.role.rank:
             return _too_low(action, role, where, self.only_project) + self._elsewhere(action)
-        if (refusal := self.scope_refusal(action)) is not None:
+        if (refusal := self._token_refusal(action, token_id)) is not None:
             return refusal
         is_own = owner is not None and owner == self.by
         if action.needs_ownership and not is_own and role.rank < Role.ADMIN.rank:
@@ -119,7 +124,20 @@ class Rights:
 
     def scope_refusal(self, action: Action) -> str | None:
         """Return the sentence with which the scope denies the action, or None where it allows it."""
-        return _out_of_scope(action, self.scope, self.via) if self.scope.rank < action.scope.rank else None
+        is_allowed = self.scope.rank >= action.scope.rank or (self.scope is Scope.MCP and action.is_for_agents)
+        return None if is_allowed else _out_of_scope(action, self.scope, self.via)
+
+    def _token_refusal(self, action: Action, token_id: str | None) -> str | None:
+        """Return the sentence with which the token denies the action on what was made with the token `token_id`."""
+        if (refusal := self.scope_refusal(action)) is not None:
+            return refusal
+        is_bound = self.scope is Scope.MCP and action.needs_ownership
+        if not is_bound or (token_id is not None and token_id == self.token_id):
+            return None
+        return (
+            f"It was not made with {self.via}: a token of scope {Scope.MCP} may only {action.words} where it launched "
+            f"it. One of scope {Scope.ACT} with a budget may act on all that its person may."
+        )
 
     def refusal_anywhere(self, action: Action) -> str | None:
         """Return the sentence with which the action is denied in every project, or None where one may allow it."""
@@ -132,14 +150,14 @@ class Rights:
             return f"Your highest role is {highest}: {_who_may(action)}. Ask an admin."
         return _too_low(action, highest, where, None)
 
-    def check(self, action: Action, project: str | None, owner: str | None = None) -> None:
+    def check(self, action: Action, project: str | None, owner: str | None = None, token_id: str | None = None) -> None:
         """Raise Denied unless the action is allowed."""
-        if (refusal := self.refusal(action, project, owner)) is not None:
+        if (refusal := self.refusal(action, project, owner, token_id)) is not None:
             raise Denied(refusal)
 
-    def may(self, action: Action, project: str | None, owner: str | None = None) -> bool:
+    def may(self, action: Action, project: str | None, owner: str | None = None, token_id: str | None = None) -> bool:
         """Whether the action is allowed."""
-        return self.refusal(action, project, owner) is None
+        return self.refusal(action, project, owner, token_id) is None
 
 
 OWNER = "owner"

@@ -24,6 +24,8 @@ class Scope(StrEnum):
     """The most that a token allows, whatever the role of its owner."""
 
     READ = "read"
+    MCP = "mcp"
+    """For coding agents: propose; within a budget launch, and stop, resume or edit what was launched with the token."""
     LAUNCH = "launch"
     ACT = "act"
     ADMIN = "admin"
@@ -35,11 +37,14 @@ class Scope(StrEnum):
 
 
 class Action(Enum):
-    """A kind of action: the least role and scope, whether a member needs to own its object, and its words."""
+    """A kind of action: the least role and scope, whether a member needs to own its object, its words, and whether a
+    token of scope mcp allows it, although its scope is lower."""
 
     SEE = Role.VIEWER, Scope.READ, False, "see this"
-    STOP = Role.MEMBER, Scope.ACT, True, "stop this"
-    LAUNCH = Role.MEMBER, Scope.LAUNCH, False, "launch"
+    STOP = Role.MEMBER, Scope.ACT, True, "stop this", True
+    LAUNCH = Role.MEMBER, Scope.LAUNCH, False, "launch", True
+    ADD = Role.MEMBER, Scope.LAUNCH, False, "set alerts or upload archives"
+    STEER = Role.MEMBER, Scope.ACT, True, "act on this", True
     ACT = Role.MEMBER, Scope.ACT, True, "act on this"
     SEE_DELETED = Role.MEMBER, Scope.READ, False, "see deleted runs"
     ERASE = Role.ADMIN, Scope.ADMIN, False, "delete runs for good"
@@ -47,8 +52,11 @@ class Action(Enum):
     OPERATE = Role.ADMIN, Scope.ADMIN, False, "manage nodes and people"
     AUDIT = Role.ADMIN, Scope.ADMIN, False, "read the audit log"
 
-    def __init__(self, role: Role, scope: Scope, needs_ownership: bool, words: str) -> None:
+    def __init__(
+        self, role: Role, scope: Scope, needs_ownership: bool, words: str, is_for_agents: bool = False
+    ) -> None:
         self.role, self.scope, self.needs_ownership, self.words = role, scope, needs_ownership, words
+        self.is_for_agents = is_for_agents
 
     @property
     def reaches_own_hidden(self) -> bool:

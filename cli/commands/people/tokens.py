@@ -10,7 +10,7 @@ from urllib.parse import quote, urlencode
 
 import typer
 
-from cli.durations import Expires, lifetime_s, seconds
+from cli.durations import Expires, hours_s, lifetime_s, seconds
 from cli.server.options import Data, Json, server_at
 from cli.terminal import CommandFailed, print_json, print_list, print_outcome, say, warn, with_person
 from dashboard.security.keys.token_files import join_token_path, metrics_token_path
@@ -128,13 +128,31 @@ def create(
     name: Annotated[str, typer.Argument(metavar="NAME", help="What it is for.", show_default=False)],
     scope: Annotated[Scope, typer.Option(help="The most it may be used for.", show_default=False)],
     project: Annotated[str | None, typer.Option(metavar="P", help="Only in this project.", show_default=False)] = None,
+    budget: Annotated[
+        str | None, typer.Option(metavar="H", help="Device-hours that its runs may take: 20h.", show_default=False)
+    ] = None,
+    devices: Annotated[
+        int | None, typer.Option(metavar="N", help="With --budget: at most so many at a time.", show_default=False)
+    ] = None,
+    longest: Annotated[
+        str | None, typer.Option(metavar="H", help="With --budget: the longest that a run trains.", show_default=False)
+    ] = None,
     expires: Expires = "90d",
     data: Data = None,
     as_json: Json = False,
 ) -> None:
-    """Make an access token for scripts and CI, which acts for you; it is shown only once."""
+    """Make an access token for scripts and CI, which acts for you; it is shown only once.
+
+    Raises CommandFailed."""
     lasts_s = lifetime_s(expires)
+    if budget is None and (devices is not None or longest is not None):
+        raise CommandFailed("--devices and --longest bound what a token with a budget launches: add --budget.", 2)
     body = {"name": name, "scope": scope, "project": project, "lasts_s": lasts_s}
+    body |= {
+        "budget_s": hours_s(budget, "--budget"),
+        "most_devices": devices,
+        "longest_s": hours_s(longest, "--longest"),
+    }
     server = server_at(data)
     created = server.post(ACCESS_TOKENS, body)
     _show_created(created, lasts_s, server.address.url, as_json)

@@ -46,7 +46,7 @@ class AccessRule(NamedTuple):
 
 
 SEE, LAUNCH, ACT, STOP, SEE_DELETED = Action.SEE, Action.LAUNCH, Action.ACT, Action.STOP, Action.SEE_DELETED
-MANAGE, OPERATE = Action.MANAGE, Action.OPERATE
+ADD, STEER, MANAGE, OPERATE = Action.ADD, Action.STEER, Action.MANAGE, Action.OPERATE
 NOTHING, MANY, BODY, SELF, OTHERS = Of.NOTHING, Of.MANY, Of.BODY, Of.SELF, Of.OTHERS
 RUN, CHECKPOINT, STUDY = ObjectKind.RUN, ObjectKind.CHECKPOINT, ObjectKind.STUDY
 CHECKPOINT_TASK = ObjectKind.CHECKPOINT_TASK
@@ -57,13 +57,17 @@ RULES: dict[str, dict[str, AccessRule]] = {
     "/api/named-runs": {"GET": AccessRule(SEE, MANY)},
     "/api/runs/seeds": {"POST": AccessRule(LAUNCH, BODY)},
     "/api/preview": {"POST": AccessRule(LAUNCH, BODY)},
-    "/api/runs/{run_id}": {"GET": AccessRule(SEE, RUN), "PATCH": AccessRule(ACT, RUN), "DELETE": AccessRule(ACT, RUN)},
+    "/api/runs/{run_id}": {
+        "GET": AccessRule(SEE, RUN),
+        "PATCH": AccessRule(STEER, RUN),
+        "DELETE": AccessRule(ACT, RUN),
+    },
     "/api/deleted-runs": {"GET": AccessRule(SEE_DELETED, BODY)},
     "/api/deleted-runs/{deleted_id}": {"DELETE": AccessRule(Action.ERASE, BODY)},
     "/api/runs/{run_id}/restore": {"POST": AccessRule(ACT, BODY)},
     "/api/runs/{run_id}/wait": {"GET": AccessRule(SEE, RUN)},
     "/api/runs/{run_id}/stop": {"POST": AccessRule(STOP, RUN)},
-    "/api/runs/{run_id}/resume": {"GET": AccessRule(SEE, RUN), "POST": AccessRule(ACT, RUN)},
+    "/api/runs/{run_id}/resume": {"GET": AccessRule(SEE, RUN), "POST": AccessRule(STEER, RUN)},
     "/api/runs/{run_id}/history": {"GET": AccessRule(SEE, RUN)},
     "/api/runs/{run_id}/findings": {"GET": AccessRule(SEE, RUN)},
     "/api/runs/{run_id}/collectives": {"GET": AccessRule(SEE, RUN)},
@@ -107,7 +111,7 @@ RULES: dict[str, dict[str, AccessRule]] = {
     "/api/export": {"HEAD": AccessRule(SEE, MANY), "GET": AccessRule(SEE, MANY)},
     "/api/logs/search": {"GET": AccessRule(SEE, MANY)},
     "/api/live": {"WEBSOCKET": AccessRule(SEE, BODY)},
-    "/api/archives": {"POST": AccessRule(LAUNCH, BODY)},
+    "/api/archives": {"POST": AccessRule(ADD, BODY)},
     "/api/imports": {"POST": AccessRule(ACT, BODY)},  # the points follow, which are acted with
     "/api/imports/{run_id}/points": {"POST": AccessRule(ACT, RUN)},
     "/api/watch": {"POST": AccessRule(LAUNCH, BODY)},
@@ -163,7 +167,7 @@ RULES: dict[str, dict[str, AccessRule]] = {
     "/api/scaling-studies": {"GET": AccessRule(SEE, MANY), "POST": AccessRule(LAUNCH, BODY)},
     "/api/scaling-studies/{study_id}": {"GET": AccessRule(SEE, STUDY)},
     "/api/scaling-studies/{study_id}/stop": {"POST": AccessRule(STOP, STUDY)},
-    "/api/alerts": {"GET": AccessRule(SEE, MANY), "POST": AccessRule(LAUNCH, BODY)},
+    "/api/alerts": {"GET": AccessRule(SEE, MANY), "POST": AccessRule(ADD, BODY)},
     "/api/alerts/{alert_id}": {"GET": AccessRule(SEE, ALERT), "DELETE": AccessRule(STOP, ALERT)},
     "/api/alerts/{alert_id}/test": {"POST": AccessRule(ACT, ALERT)},
     "/api/notifications": {"GET": AccessRule(SEE, MANY)},

@@ -69,6 +69,12 @@ class AccessTokens:
         rights = acting.rights()
         return [one for one in self._listed(rights.by or "") if rights.only_project in (None, one.project)]
 
+    def bounds_of(self, rights: Rights) -> dict[str, object]:
+        """The bounds of the token that speaks for a person, and what its runs have taken of its budget."""
+        own = self._listed(rights.by or "") if rights.token_id else []
+        budget = next((one.budget for one in own if f"token {one.name}" == rights.via), None)
+        return {"name": rights.via, "scope": rights.scope, "project": rights.only_project, "budget": budget}
+
     def all(self) -> list[AccessTokenView]:
         """The tokens of everybody, newest first; projects that are hidden have no name. Raises Denied."""
         rights = acting.rights()
@@ -123,7 +129,8 @@ class AccessTokens:
         person = self._identities.rights(token.user)
         if person is None:
             return TurnedAway(f"{token.user}, who owns this token, no longer has an account here.", is_node=False)
-        return replace(person, via=f"token {token.name}", scope=token.scope, only_project=token.project)
+        via, token_id = f"token {token.name}", token.id if token.has_budget else None
+        return replace(person, via=via, scope=token.scope, only_project=token.project, token_id=token_id)
 
     def _forget(self, secret_hash: str) -> None:
         self._stored.forget()

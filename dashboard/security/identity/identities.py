@@ -34,18 +34,23 @@ class Identities:
         """The rights of the person for whom the program acts: none once they were removed; None: the program's own."""
         return PROGRAM if name is None else self.rights(name) or NOBODY
 
-    def acting_for(self, name: str | None, via: str, only_project: str | None = None) -> Rights:
+    def acting_for(
+        self, name: str | None, via: str, only_project: str | None = None, token_id: str | None = None
+    ) -> Rights:
         """The present rights of a person for a program that acts for them, which `via` names; see `person`.
 
-        `only_project`: that of the token with which it was begun, which still bounds it when the token is gone."""
-        return replace(self.person(name), by=name, via=via, only_project=only_project)
+        `only_project`: that of the token with which it was begun, which still bounds it when the token is gone;
+        `token_id`: the token whose budget pays."""
+        return replace(self.person(name), by=name, via=via, only_project=only_project, token_id=token_id)
 
     def fresh(self, rights: Rights) -> Rights:
         """The present rights of the person who has these, within the bounds of their token."""
         now = self.rights(rights.by) if rights.by else None
         if now is None:
             return NOBODY
-        return replace(now, via=rights.via, scope=rights.scope, only_project=rights.only_project)
+        return replace(
+            now, via=rights.via, scope=rights.scope, only_project=rights.only_project, token_id=rights.token_id
+        )
 
     def check_still_may(self, action: Action, project: str) -> None:
         """Raise Denied where a person's present rights no longer allow what they began, or the person left."""

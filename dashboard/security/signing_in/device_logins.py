@@ -12,6 +12,7 @@ from db.people import login_requests
 from db.people.login_requests import LoginOutcome, LoginRequestView, WaitingLimit
 from db.token_hashes import hash_token
 from domain.people.tokens import AccessTokenView, TokenWanted, check_form, check_token, new_secret
+from domain.requests.errors import InvalidRequest
 
 PERIOD_S = 600.0
 MOST_ASKED, MOST_WRONG = 20, 10
@@ -36,6 +37,8 @@ class DeviceLogins:
     def ask(self, terms: TokenWanted, sender: str) -> tuple[LoginRequestView, str]:
         """Take a request; returns it and the secret that becomes the token. Raises InvalidRequest, TooManyRequests."""
         check_form(terms)
+        if terms.bounds is not None:
+            raise InvalidRequest("budget_s", "budget_s: a login has none; `rankzero token create` makes such a token.")
         if not self._asked.take(sender):
             raise TooManyRequests("Too many logins were requested from your address: wait ten minutes, then try again.")
         secret, now = new_secret(), self._now()

@@ -9,10 +9,12 @@ import streamlit as st
 from dashboard.service import service
 from dashboard.views.layout import actions, links, permissions, style, visitor
 from dashboard.views.people.secrets_section import show_secrets
+from domain.agents.budget import left
 from domain.lists import people_lists
 from domain.people.accounts import SHORTEST_PASSWORD, WAYS, SessionView, UserView
 from domain.people.roles import Action, Role, Scope, in_words
-from domain.people.tokens import GRANTS, AccessTokenView, TokenWanted
+from domain.people.tokens import GRANTS, AccessTokenView, Bounds, BudgetView, TokenWanted, limits_in_words
+from domain.requests.errors import InvalidRequest
 from domain.text.formats import SHOWN_ONCE, ago, as_list, as_text
 
 REFUSED, TOKEN_REFUSED, TOKEN_MADE = "account_refused", "token_refused", "token_made"
@@ -24,6 +26,12 @@ LASTING: dict[str, float | None] = {
     "a week": 7 * DAY_S, "30 days": 30 * DAY_S, "90 days": 90 * DAY_S, "a year": 365 * DAY_S, "until revoked": None,
 }  # fmt: skip
 ALL_PROJECTS = "all projects"
+BUDGET, DEVICES, LONGEST = "token_budget", "token_devices", "token_longest"
+BOUNDS = (
+    (BUDGET, "Device-hours", "What its runs may take in all; without it a token of scope mcp only proposes runs."),
+    (DEVICES, "Devices", "What its runs may have at a time."),
+    (LONGEST, "Hours a run", "The longest that each trains; it then ends at a checkpoint."),
+)
 SESSION_COLUMNS = (4, 3, 1.4)
 TOKEN_COLUMNS = (2.4, 3.2, 4.4, 1.2)
 
@@ -170,10 +178,20 @@ def _token(token: AccessTokenView, now: float) -> None:
     name.markdown(f"**{as_text(token.name)}**")
     extent.markdown(as_text(f"{token.scope}, {token.project or ALL_PROJECTS}"))
     last_use = f"used {ago(token.last_used_at, now)}" if token.last_used_at else "not used yet"
+    if token.budget is not None:
+        with extent:
+            _budget(token.budget)
     has_expired = token.expires_at is not None and token.expires_at <= now
     used.caption(as_text(f"{people_lists.end_of(token, now)}, {last_use}"))
     if not has_expired and revoke.button("Revoke", key=f"token_{token.name}", type="tertiary"):
         _confirm_revocation(token.name)
+
+
+def _budget(budget: BudgetView) -> None:
+    """Show how much of a token's budget its runs have taken."""
+    st.progress(min(budget.used_s / budget.budget_s, 1.0), text=f"{left(budget)} device-hours left")
+    if limits := limits_in_words(budget):
+        st.caption(as_text(limits))
 
 
 @visitor.dialog("Revoke this token?")
@@ -183,7 +201,15 @@ def _confirm_revocation(name: str) -> None:
 
 
 def _make_form(projects: list[str]) -> None:
-    with st.form("token_form", border=False), st.container(horizontal=True, vertical_alignment="bottom"):
+    with st.form("token_form", border=False):
+        _make_fields(projects)
+
+
+def _make_fields(projects: list[str]) -> None:
+    with st.expander("A budget, for agents"), st.container(horizontal=True):
+        for key, label, help in BOUNDS:
+            st.number_input(label, 0.0, value=None, step=1.0, key=key, placeholder="any", help=help, width=150)
+    with st.container(horizontal=True, vertical_alignment="bottom"):
         st.text_input("Name", key="token_name", placeholder="ci", max_chars=60, width=150)
         st.selectbox("Scope", list(Scope), key="token_scope", format_func=_grant, width=300)
         st.selectbox("Project", [ALL_PROJECTS, *projects], key="token_project", width=160)
@@ -198,7 +224,20 @@ def _grant(scope: Scope) -> str:
 def _make() -> None:
     state = st.session_state
     project = None if state["token_project"] == ALL_PROJECTS else state["token_project"]
-    terms = TokenWanted(state["token_name"].strip(), state["token_scope"], project, LASTING[state["token_lasts"]])
+    lasts_s, bounds = LASTING[state["token_lasts"]], _bounds()
+    terms = TokenWanted(state["token_name"].strip(), state["token_scope"], project, lasts_s, bounds)
     view, secret = service.current().access_tokens.make(terms)
     state[TOKEN_MADE] = (view.name, secret)
     state["token_name"] = ""
+    for key, *_ in BOUNDS:
+        state[key] = None
+
+
+def _bounds() -> Bounds | None:
+    """Return the bounds in the form; None for a token without a budget. Raises InvalidRequest."""
+    budget, devices, longest = (st.session_state[key] for key, *_ in BOUNDS)
+    if budget is None:
+        if devices or longest:
+            raise InvalidRequest(None, "Devices and hours a run bound a token with a budget: enter device-hours, too.")
+        return None
+    return Bounds(budget * 3600.0, int(devices) if devices else None, longest * 3600.0 if longest else None)

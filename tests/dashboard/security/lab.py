@@ -16,7 +16,7 @@ from db.search import saved_views
 from db.token_hashes import hash_token
 from domain.people.rights import OWNER
 from domain.people.roles import Role, Scope
-from domain.people.tokens import TokenWanted, new_secret
+from domain.people.tokens import Bounds, TokenWanted, new_secret
 from domain.scaling.plan import PlannedPoint, ScalingPlan
 from domain.search.parser import NamedView
 from domain.spec import RunSpec
@@ -77,6 +77,7 @@ PEOPLE = {
     "token for the open project of who launched before": Person("lou", "member", only=OPEN),
     "nobody yet": Person("new", None),
     "token to read": replace(MIA, scope="read"),
+    "token of an agent": replace(MIA, scope="mcp"),
     "token to launch": replace(MIA, scope="launch"),
     "token to act": replace(MIA, scope="act"),
     "token of an admin to manage": Person("ada", "admin", scope="admin"),
@@ -144,7 +145,8 @@ class Lab:
         self._tokens = {person.token: self._token(person) for person in {p.token: p for p in PEOPLE.values()}.values()}
 
     def _token(self, person: Person) -> str:
-        secret, wanted = new_secret(), TokenWanted(person.token, Scope(person.scope), person.only)
+        bounds = Bounds(1e9) if person.scope == "mcp" else None
+        secret, wanted = new_secret(), TokenWanted(person.token, Scope(person.scope), person.only, bounds=bounds)
         access_tokens.make(self.service.store, person.name, wanted, hash_token(secret), self.service.clock())
         return secret
 

@@ -20,9 +20,13 @@ from tests.dashboard.security.lab import OPEN, PEOPLE, RANKS, SECRET, Lab, Perso
 from tests.dashboard.security.sending import Sending, routes
 
 SCOPES = ["read", "launch", "act", "admin"]
+AGENTS = (Action.LAUNCH, Action.STOP, Action.STEER)
+"""What a token of scope mcp may do beyond reading; the last two to nothing here, as it made nothing of it."""
 NEEDS = {
     Action.SEE: ("viewer", "read"),
     Action.LAUNCH: ("member", "launch"),
+    Action.ADD: ("member", "launch"),
+    Action.STEER: ("member", "act"),
     Action.ACT: ("member", "act"),
     Action.STOP: ("member", "act"),
     Action.SEE_DELETED: ("member", "read"),
@@ -54,16 +58,22 @@ def test_every_route_is_in_the_matrix(tmp_path: Path) -> None:
 # The rules of the issue, written down a second time.
 
 
+def has_scope(person: Person, action: Action) -> bool:
+    if person.scope == "mcp":
+        return NEEDS[action][1] == "read" or action in AGENTS
+    return SCOPES.index(person.scope) >= SCOPES.index(NEEDS[action][1])
+
+
 def is_enough(person: Person, action: Action, project: str | None) -> bool:
-    role, scope = NEEDS[action]
+    role, _ = NEEDS[action]
     own = person.role_in(project)
-    has_scope = SCOPES.index(person.scope) >= SCOPES.index(scope)
-    return has_scope and own is not None and RANKS.index(own) >= RANKS.index(role)
+    return has_scope(person, action) and own is not None and RANKS.index(own) >= RANKS.index(role)
 
 
 def judged(person: Person, action: Action, project: str | None, by: str | None) -> str:
     is_admin = person.role_in(project) in ("admin", "owner")
-    is_foreign = action in (Action.ACT, Action.STOP) and not is_admin and by != person.name
+    acts = action in (Action.ACT, Action.STEER, Action.STOP)
+    is_foreign = acts and (person.scope == "mcp" or (not is_admin and by != person.name))
     return "allowed" if is_enough(person, action, project) and not is_foreign else "denied"
 
 
@@ -73,8 +83,8 @@ def is_possible(person: Person, action: Action) -> bool:
 
 def of_object(person: Person, action: Action, things: Things) -> str:
     if person.role_in(things.project) is None and person.keeps(things):
-        has_scope = SCOPES.index(person.scope) >= SCOPES.index(NEEDS[action][1])
-        return "allowed" if has_scope and action in (Action.SEE, Action.STOP) else "denied"
+        may_stop = action is Action.STOP and person.scope != "mcp"
+        return "allowed" if has_scope(person, action) and (action is Action.SEE or may_stop) else "denied"
     return "hidden" if person.role_in(things.project) is None else judged(person, action, things.project, things.by)
 
 
@@ -87,7 +97,7 @@ def expected(person: Person, rule: AccessRule, case: Case, things: Things) -> st
     if case.about == "person":
         return "denied"  # they are all here by tokens of theirs, which change no account
     if rule.of is Of.SELF:
-        is_in_scope = SCOPES.index(person.scope) >= SCOPES.index(NEEDS[action][1])
+        is_in_scope = has_scope(person, action)
         is_theirs = (
             case.about not in ("own", "new token") or person.only is None
         )  # a token for one project speaks for no person

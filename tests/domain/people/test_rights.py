@@ -49,6 +49,29 @@ def test_token_is_bound_by_its_scope_and_project() -> None:
     assert not token.may(Action.SEE, None)
 
 
+FOR_AGENTS = (Action.SEE, Action.SEE_DELETED, Action.LAUNCH, Action.STOP, Action.STEER)
+
+
+@pytest.mark.parametrize(("action", "is_allowed"), [(action, action in FOR_AGENTS) for action in Action])
+def test_agents_token_does_what_is_for_agents_to_what_it_made_and_nothing_else(
+    action: Action, is_allowed: bool
+) -> None:
+    agent = Rights("ana", "token agent", Role.ADMIN, scope=Scope.MCP, token_id="a1")
+    assert (agent.refusal(action, "open", "ana", "a1") is None) is is_allowed
+    assert (agent.scope_refusal(action) is None) is is_allowed
+
+
+@pytest.mark.parametrize("made_with", [None, "b2"])
+@pytest.mark.parametrize("action", [Action.STOP, Action.STEER])
+def test_agents_token_acts_on_nothing_else_of_its_person(action: Action, made_with: str | None) -> None:
+    agent = Rights("ana", "token agent", Role.ADMIN, private=frozenset({"lab"}), scope=Scope.MCP, token_id="a1")
+    for project in ("open", "lab"):  # the second is hidden, so ana may only stop what is hers there
+        refusal = agent.refusal(action, project, "ana", made_with)
+        assert refusal is not None and ("not made with token agent" in refusal or project == "lab")
+    more = Rights("ana", "token agent", Role.MEMBER, scope=Scope.ACT, token_id="a1")
+    assert more.may(action, "open", "ana", made_with)
+
+
 def test_token_of_more_scope_is_not_advised_where_the_role_is_too_low() -> None:
     token = Rights("ivo", "token ci", Role.VIEWER, scope=Scope.READ)
     for refusal in (token.refusal(Action.LAUNCH, "open"), token.refusal_anywhere(Action.LAUNCH)):

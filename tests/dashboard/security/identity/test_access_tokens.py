@@ -236,5 +236,5 @@ def test_whoami_names_person_roles_and_token(shared: Running) -> None:
         "name": "ana",
         "role": "viewer",
         "projects": {"vision": "admin"},
-        "token": {"name": "token ana act", "scope": "act", "project": None},
+        "token": {"name": "token ana act", "scope": "act", "project": None, "budget": None},
     }

@@ -60,7 +60,9 @@ def test_allowed_command_line_gets_a_token_of_its_scope(shared: Running, browser
     assert "laptop is allowed" in decide(browser, asked).text
     allowed = outcome(shared, asked)
     assert (allowed["state"], allowed["token"]["name"], allowed["token"]["user"]) == ("allowed", "laptop", "owner")
-    assert http.get("/api/whoami").json()["token"] == {"name": "token laptop", "scope": "act", "project": None}
+    assert http.get("/api/whoami").json()["token"] == {
+        "name": "token laptop", "scope": "act", "project": None, "budget": None,
+    }  # fmt: skip
     assert decide(browser, asked).status_code == 404, "a request is answered once"
     second = ask(shared)
     decide(browser, second)

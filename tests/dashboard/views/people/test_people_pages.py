@@ -21,7 +21,7 @@ from db.runs import run_requests
 from domain.messages import State
 from domain.people.rights import NOBODY, Rights, rights_of_owner
 from domain.people.roles import Role, Scope
-from domain.people.tokens import TokenWanted
+from domain.people.tokens import BudgetView, TokenWanted
 from domain.spec import RunSpec
 from tests.dashboard.pages import Pages, button, served
 from tests.dashboard.persons import person
@@ -246,6 +246,30 @@ def test_token_is_shown_once_and_revoked(lab: Pages) -> None:
     page.button("token_ci").click().run()
     assert len(lab.service.access_tokens.own()) == 1, "it asks first"
     button(page, "Revoke it").click().run()
+    assert lab.service.access_tokens.own() == []
+
+
+def test_token_with_a_budget_shows_what_is_left_of_it(lab: Pages) -> None:
+    page = lab.open("account")
+    page.text_input("token_name").set_value("agent")
+    page.selectbox("token_scope").set_value(Scope.MCP)
+    for key, value in (("token_budget", 20.0), ("token_devices", 2.0), ("token_longest", 2.0)):
+        page.number_input(key).set_value(value)
+    button(page, "Make a token").click().run()
+    assert not page.exception and not page.error
+    (made,) = lab.service.access_tokens.own()
+    assert made.budget == BudgetView(72_000.0, 2, 7_200.0)
+    assert "at most 2 devices at a time, 2 h a run" in words(page).replace("\\", "")
+    assert page.number_input("token_budget").value is None, "the next one is made without"
+    assert [bar.proto.text for bar in page.get("progress")] == ["20 of 20 device-hours left"]
+
+
+def test_bounds_without_a_budget_are_refused_beside_the_form(lab: Pages) -> None:
+    page = lab.open("account")
+    page.text_input("token_name").set_value("agent")
+    page.number_input("token_devices").set_value(2.0)
+    button(page, "Make a token").click().run()
+    assert "enter device-hours, too" in page.error[0].value.replace("\\", "")
     assert lab.service.access_tokens.own() == []
 
 
