@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dashboard.private_files import keep_spare
 from dashboard.service.parts import Parts
+from db.runs import time_limits
 
 
 def tick(parts: Parts) -> None:
@@ -32,6 +33,8 @@ def _decide(parts: Parts) -> None:
     parts.schedule_in_turn()
     now = parts.now_for_contact()
     _end_tasks_of_lost_nodes(parts, now)
+    if parts.leads():
+        parts.runs_changed(time_limits.enforce(parts.store, parts.clock()))
     parts.slow_ranks.update(parts.clock())
     for run_id in parts.preflights.tick(now):
         parts.run_changed(run_id)
