@@ -114,8 +114,9 @@ def _end_words(session: Session, attempt: Attempt, since: float, now: float) -> 
     """Return where an attempt over its time ends now: at checkpoint step 400; None while it waits for a checkpoint."""
     saved = (Checkpoint.fence == attempt.fence, Checkpoint.complete, Checkpoint.merged_from.is_(None))
     checkpoints = session.scalars(select(Checkpoint).where(*saved).order_by(Checkpoint.created_at)).all()
-    newest = checkpoints[-1] if checkpoints else None
-    if newest is not None and newest.created_at >= since:
+    fresh = [one for one in checkpoints if one.created_at >= since]
+    if fresh:
+        newest = max(fresh, key=lambda one: -1 if one.step is None else one.step)
         return f"at checkpoint {newest.path if newest.step is None else f'step {newest.step}'}"
     grace_s = budget.grace_s([one.created_at for one in checkpoints])
     return f"without a checkpoint, as none came within {time_span(grace_s)}" if now >= since + grace_s else None

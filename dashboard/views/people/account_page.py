@@ -28,9 +28,14 @@ LASTING: dict[str, float | None] = {
 ALL_PROJECTS = "all projects"
 BUDGET, DEVICES, LONGEST = "token_budget", "token_devices", "token_longest"
 BOUNDS = (
-    (BUDGET, "Device-hours", "What its runs may take in all; without it a token of scope mcp only proposes runs."),
-    (DEVICES, "Devices", "What its runs may have at a time."),
-    (LONGEST, "Hours a run", "The longest that each trains; it then ends at a checkpoint."),
+    (
+        BUDGET,
+        "Device-hours",
+        "no budget",
+        "What its runs may take in all; without it a token of scope mcp only proposes runs.",
+    ),
+    (DEVICES, "Devices", "any", "What its runs may have at a time."),
+    (LONGEST, "Hours a run", "any", "The longest that each trains; it then ends at a checkpoint."),
 )
 SESSION_COLUMNS = (4, 3, 1.4)
 TOKEN_COLUMNS = (2.4, 3.2, 4.4, 1.2)
@@ -206,15 +211,15 @@ def _make_form(projects: list[str]) -> None:
 
 
 def _make_fields(projects: list[str]) -> None:
-    with st.expander("A budget, for agents"), st.container(horizontal=True):
-        for key, label, help in BOUNDS:
-            st.number_input(label, 0.0, value=None, step=1.0, key=key, placeholder="any", help=help, width=150)
     with st.container(horizontal=True, vertical_alignment="bottom"):
         st.text_input("Name", key="token_name", placeholder="ci", max_chars=60, width=150)
         st.selectbox("Scope", list(Scope), key="token_scope", format_func=_grant, width=300)
         st.selectbox("Project", [ALL_PROJECTS, *projects], key="token_project", width=160)
         st.selectbox("Expires", list(LASTING), index=2, key="token_lasts", width=130)
-        st.form_submit_button("Make a token", on_click=actions.attempt, args=(_make, TOKEN_REFUSED))
+    with st.expander("Budget, for agents"), st.container(horizontal=True):
+        for key, label, unset, help in BOUNDS:
+            st.number_input(label, 0.0, value=None, step=1.0, key=key, placeholder=unset, help=help, width=150)
+    st.form_submit_button("Make a token", on_click=actions.attempt, args=(_make, TOKEN_REFUSED))
 
 
 def _grant(scope: Scope) -> str:

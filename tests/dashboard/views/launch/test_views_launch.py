@@ -6,8 +6,10 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from sqlalchemy import update
 from streamlit.testing.v1 import AppTest
 
+from db.models import Attempt
 from db.runs import run_queries
 from domain.spec import RunSpec
 from tests.dashboard.pages import Pages, button, served, texts, with_advanced
@@ -39,6 +41,17 @@ def test_the_empty_form_is_a_run_that_can_be_launched(pages):
     assert page.code[-1].value.startswith("torchrun --standalone --nproc-per-node=2")
     button(page, "Launch").click().run()
     assert [(spec.target, spec.gpus_per_node) for spec in specs(pages)] == [("image_classifier", 2)]
+
+
+def test_expected_time_stands_beside_the_form_of_a_program_that_ran_before(pages):
+    assert "Like its last run" not in texts(pages.open("launch"))
+    button(pages.open("launch"), "Launch").click().run()
+    (run,) = run_queries.runs(pages.service.store, pages.service.clock())
+    with pages.service.store.write() as session:
+        ended = {"state": "succeeded", "placed_at": 0.0, "ended_at": 720.0}
+        session.execute(update(Attempt).where(Attempt.run_id == run.id).values(ended))
+    page = pages.open("launch")
+    assert "Like its last run: 12 min" in texts(page).replace("\\", "")
 
 
 def test_launch_takes_what_was_typed_before_the_click(pages):
