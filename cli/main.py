@@ -39,9 +39,9 @@ GROUPS = {
         "cli.commands.anywhere.watch:watch",
         "cli.commands.anywhere.sync:sync",
         "cli.commands.anywhere.wait:wait",
+        "cli.commands.anywhere.mcp:mcp",
         "cli.commands.anywhere.skill:skill",
     ),
-    "Anywhere": ("cli.commands.anywhere.mcp:mcp",),
     "Look": (
         "cli.commands.runs.runs:runs",
         "cli.commands.runs.runs:show",
