@@ -81,6 +81,8 @@ def _run(directory: AttemptDirectory, launch: Mapping[str, Any], is_last: bool, 
     try:
         supervisor = Supervisor(directory, env[processes.RUN_VARIABLE], int(env[processes.ATTEMPT_VARIABLE]), kernel)
         supervisor.run()
+        if supervisor.state["launch_error"]:
+            say(f"not watched: {supervisor.state['launch_error']}")
     except Exception as error:  # a bug of ours must not end a training
         say(f"not watched any more: {type(error).__name__}: {error}")
         kernel.follow()
@@ -108,7 +110,7 @@ def _prepare(options: WatchOptions, data: Path) -> tuple[AttemptDirectory, dict[
     watched = _described(options, join, host)
     attempt = folders.make(data, watched) / ATTEMPT
     (attempt / "worker").mkdir()
-    launch = launch_document(attempt, watched, join)
+    launch = launch_document(attempt, watched, join) | {"argv": list(options.argv)}
     (attempt / LAUNCH_FILE).write_text(json.dumps(launch))
     for stream in ("out", "err"):  # they exist already where the disk is full later
         (attempt / "logs" / f"{launch['output']}.{stream}").touch()
@@ -119,7 +121,7 @@ def _described(options: WatchOptions, join: Join, host: str) -> Watched:
     return Watched(
         watch_id=folders.new_id(),
         run_id=folders.new_id(),
-        argv=list(options.argv),
+        argv=[word.encode(errors="backslashreplace").decode() for word in options.argv],
         cwd=os.getcwd(),  # noqa: PTH109
         host=host,
         account=_account(),
@@ -188,7 +190,7 @@ def _is_watched_already(env: Mapping[str, str]) -> bool:
 
 def _companion_ends_with_us(join: Join) -> bool:
     """Whether everything of ours is killed when we end: in a scheduler's step, a container, a service."""
-    return join.scheduler is not None or os.getpid() == 1 or os.getppid() in (0, 1)
+    return join.scheduler is not None or os.getpid() == 1 or (os.getppid() in (0, 1) and not os.isatty(0))
 
 
 def _is_interrupted(seconds: float) -> bool:

@@ -14,10 +14,14 @@ import stat
 import termios
 import threading
 from contextlib import suppress
+from queue import SimpleQueue
 
 CHUNK_BYTES = 64 * 1024
 REST_BYTES = 1024 * 1024
 """More than a pipe holds: after reading so many bytes, all that the command wrote before its end is out."""
+MOST_WAITING_BYTES = 16 * 1024 * 1024
+"""What may wait for the disk of the logs; what is written beyond that is missing there."""
+DISK_LIMIT_S = 2.0
 OUT, ERR = 1, 2
 
 
@@ -34,12 +38,15 @@ class Output:
     def __init__(self, out_log: int, err_log: int, out: int = OUT, err: int = ERR) -> None:
         """`out_log`, `err_log`: descriptors of the logs, which may fill up; `out`, `err`: where the bytes go."""
         self._ended_read, self._ended_write = os.pipe()
-        self.out = Stream(out, os.dup(out_log), self._ended_read)
-        self.err = self.out if is_one_place(out, err) else Stream(err, os.dup(err_log), self._ended_read)
+        self._logs = LogWriter()
+        self.out = Stream(out, os.dup(out_log), self._logs, self._ended_read)
+        is_one = is_one_place(out, err)
+        self.err = self.out if is_one else Stream(err, os.dup(err_log), self._logs, self._ended_read)
         self._streams = [self.out] if self.err is self.out else [self.out, self.err]
 
     def start(self) -> None:
         """Copy from now on: the command has its ends."""
+        self._logs.start()
         for stream in self._streams:
             stream.start()
 
@@ -53,7 +60,10 @@ class Output:
         if self._ended_write != -1:
             os.close(self._ended_write)
             self._ended_write = -1
-        return all(stream.has_ended(0.05) for stream in self._streams)
+        if not all(stream.has_ended(0.05) for stream in self._streams):
+            return False
+        self._logs.close(DISK_LIMIT_S)
+        return True
 
     def leave_to_descendants(self) -> None:
         """Go on copying in a process of its own where something in the background still writes."""
@@ -70,13 +80,12 @@ class Output:
 class Stream:
     """One stream of the command; its thread copies as soon as something comes."""
 
-    def __init__(self, target: int, log: int, ended: int) -> None:
+    def __init__(self, target: int, log: int, logs: LogWriter, ended: int) -> None:
         """`ended`: the descriptor that is at its end once the command has ended."""
-        self._target, self._log, self._ended = target, log, ended
+        self._target, self._log, self._logs, self._ended = target, log, logs, ended
         self._is_terminal = os.isatty(target)
         self.source, self.command_end = _terminal_like(target) if self._is_terminal else os.pipe()
         self.is_open = True
-        self._copying = threading.Event()
         self._thread = threading.Thread(target=self._copy, name="output", daemon=True)
 
     def start(self) -> None:
@@ -106,8 +115,7 @@ class Stream:
             _write_all(self._target, data)
         except OSError:  # `| head` has enough
             data = b""
-        with suppress(OSError):  # a full disk of ours
-            os.write(self._log, data)
+        self._logs.write(self._log, data)
         if not data:
             self.is_open = False
             os.close(self.source)
@@ -128,6 +136,43 @@ class Stream:
             return os.read(self.source, CHUNK_BYTES)
         except OSError:  # nobody has the terminal any more
             return b""
+
+
+class LogWriter:
+    """Writes the logs in a thread of its own: a disk that is full or hangs holds up no command."""
+
+    def __init__(self) -> None:
+        self._pending: SimpleQueue[tuple[int, bytes] | threading.Event] = SimpleQueue()
+        self._waiting_bytes, self._lock = 0, threading.Lock()
+        self._is_closed = False
+
+    def start(self) -> None:
+        """Start its thread."""
+        threading.Thread(target=self._run, name="logs", daemon=True).start()
+
+    def write(self, log: int, data: bytes) -> None:
+        """Write this soon; it is left out where too much waits already."""
+        with self._lock:
+            if self._is_closed or self._waiting_bytes + len(data) > MOST_WAITING_BYTES:
+                return
+            self._waiting_bytes += len(data)
+        self._pending.put((log, data))
+
+    def close(self, limit_s: float) -> None:
+        """Wait until everything is written, and take no more."""
+        if not self._is_closed:
+            self._is_closed, is_written = True, threading.Event()
+            self._pending.put(is_written)
+            is_written.wait(limit_s)
+
+    def _run(self) -> None:
+        while not isinstance(due := self._pending.get(), threading.Event):
+            log, data = due
+            with suppress(OSError):
+                os.write(log, data)
+            with self._lock:
+                self._waiting_bytes -= len(data)
+        due.set()
 
 
 def _write_all(target: int, data: bytes) -> None:
