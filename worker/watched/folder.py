@@ -64,9 +64,14 @@ def all_folders(data: Path) -> list[Path]:
     return sorted(found, key=lambda folder: (folder / WATCH_FILE).stat().st_mtime)
 
 
+def folder_of(data: Path, watched: Watched) -> Path:
+    """Return the path of a command's folder."""
+    return data / "watched" / watched.watch_id
+
+
 def make(data: Path, watched: Watched) -> Path:
     """Make the folder of a command and its attempt's directory. Raises OSError."""
-    folder = data / "watched" / watched.watch_id
+    folder = folder_of(data, watched)
     folder.mkdir(parents=True, mode=0o700)
     (folder / ATTEMPT / "logs").mkdir(parents=True)
     draft = folder / f".{WATCH_FILE}"

@@ -96,9 +96,7 @@ def _run(directory: AttemptDirectory, launch: Mapping[str, Any], is_last: bool, 
 
 def _run_without(folder: Path, launch: Mapping[str, Any], kernel: CommandKernel) -> NoReturn:
     """Become the command, which could not be started under a supervisor. Raises Unusable."""
-    from shutil import rmtree
-
-    rmtree(folder, ignore_errors=True)
+    _remove(folder)
     kernel.release_signals()
     execute(launch["argv"], os.environ)
 
@@ -108,13 +106,27 @@ def _prepare(options: WatchOptions, data: Path) -> tuple[AttemptDirectory, dict[
     host = os.uname().nodename
     join = joined_by(os.environ, options.argv, options.key, host)
     watched = _described(options, join, host)
-    attempt = folders.make(data, watched) / ATTEMPT
+    try:
+        attempt = folders.make(data, watched) / ATTEMPT
+        launch = launch_document(attempt, watched, join) | {"argv": list(options.argv)}
+        _write_launch(attempt, launch)
+        return AttemptDirectory(attempt), launch, _companion_ends_with_us(join)
+    except OSError:
+        _remove(folders.folder_of(data, watched))
+        raise
+
+
+def _write_launch(attempt: Path, launch: Mapping[str, Any]) -> None:
     (attempt / "worker").mkdir()
-    launch = launch_document(attempt, watched, join) | {"argv": list(options.argv)}
     (attempt / LAUNCH_FILE).write_text(json.dumps(launch))
     for stream in ("out", "err"):  # they exist already where the disk is full later
         (attempt / "logs" / f"{launch['output']}.{stream}").touch()
-    return AttemptDirectory(attempt), launch, _companion_ends_with_us(join)
+
+
+def _remove(folder: Path) -> None:
+    from shutil import rmtree  # imports compressors, for which no command should wait
+
+    rmtree(folder, ignore_errors=True)
 
 
 def _described(options: WatchOptions, join: Join, host: str) -> Watched:

@@ -6,6 +6,7 @@ import errno
 import fcntl
 import json
 import os
+import resource
 import select
 import signal
 import struct
@@ -198,6 +199,17 @@ def test_a_data_folder_that_cannot_be_written_costs_one_line(watch, tmp_path):
     out, err = one.process.communicate(timeout=LIMIT_S)
     assert (out, one.process.returncode) == (b"trained\n", 4)
     assert err.startswith(b"rankzero: not watched: ") and err.count(b"\n") == 1
+
+
+def test_a_full_disk_of_ours_costs_one_line(watch, tmp_path):
+    """A limit of no byte for each file stands for it."""
+    one = watch(
+        "sh", "-c", "echo trained; exit 4", preexec_fn=lambda: resource.setrlimit(resource.RLIMIT_FSIZE, (0, 0))
+    )
+    out, err = one.process.communicate(timeout=LIMIT_S)
+    assert (out, one.process.returncode) == (b"trained\n", 4)
+    assert err.startswith(b"rankzero: not watched: File too large") and err.count(b"\n") == 1
+    assert [*(tmp_path / "data/watched").iterdir()] == []
 
 
 def test_a_folder_that_is_deleted_ends_no_command(watch, tmp_path):
