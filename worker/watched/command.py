@@ -66,8 +66,8 @@ class CommandKernel(Kernel):
 
     def start(self, launch: Mapping[str, Any], env: Mapping[str, str], out: BinaryIO, err: BinaryIO) -> Command:
         """Start the command in our process group, with our input and descriptors. Raises OSError."""
+        self._witness = Witness(self._clock)  # before the command, which gets what is sent to all from its start on
         self._command = Command(launch["argv"], env, Output(out.fileno(), err.fileno()), self.given_mask)
-        self._witness = Witness(self._clock)
         return self._command
 
     def wait(self, seconds: float) -> None:
@@ -89,14 +89,18 @@ class CommandKernel(Kernel):
 
     def release_signals(self) -> None:
         """Get signals as this process got them before."""
+        self._end_witness()
         signal.pthread_sigmask(signal.SIG_SETMASK, self.given_mask)
 
     def end(self) -> None:
         """Leave what the command has left in the background."""
-        if self._witness is not None:
-            self._witness.end()
+        self._end_witness()
         if self._command is not None:
             self._command.output.leave_to_descendants()
+
+    def _end_witness(self) -> None:
+        if self._witness is not None:
+            self._witness.end()
 
     def _pass_on(self, number: int, code: int, command: Command) -> None:
         if number == signal.SIGCHLD:

@@ -6,7 +6,7 @@ import pytest
 
 from domain.messages import Reason, TaskReport
 from tests.worker.virtual_node import VirtualNode, failing, then, waiting
-from worker.attempt.reports import bare, send_report
+from worker.attempt.reports import bare, end_of, send_report
 from worker.session.failures import RequestRefused
 
 
@@ -63,3 +63,24 @@ def test_a_bare_report_keeps_what_decides():
     report = bare(whole)
     assert (report.state, report.pid, report.exit_code, report.reason) == ("failed", 7, 1, Reason.KILLED)
     assert report.message == "m" * 500 + "…" and report.env is None
+
+
+TRACEBACK = """step 25
+Traceback (most recent call last):
+  File "/home/ada/train.py", line 9, in <module>
+    raise ValueError("rank three has enough")
+ValueError: rank three has enough
+"""
+
+
+@pytest.mark.parametrize("stream", ["out", "err"])
+def test_a_watched_commands_traceback_is_found_in_its_own_rank_and_in_merged_output(tmp_path, stream):
+    """In a terminal both streams are one, which is kept as standard output."""
+    (tmp_path / "logs").mkdir()
+    for name in ("out", "err"):
+        (tmp_path / "logs" / f"rank3.{name}").write_text(TRACEBACK if name == stream else "")
+    state = {"exit_code": 1, "signal": None, "stop_requested_at": None, "killed": [], "launch_error": None, "pid": 7}
+    launch = {"launcher": "python", "watched": True, "is_merged": stream == "out"}
+    end = end_of(tmp_path, state, launch, "node", 1, shut_down=False)
+    assert (end.state, end.reason) == ("failed", Reason.SCRIPT_ERROR)
+    assert end.message.startswith("rank 3 on node: ValueError: rank three has enough")
