@@ -52,6 +52,25 @@ def located(program: str, search_path: str) -> str:
     raise Unusable(f"{program}: {problem}", NOT_FOUND)
 
 
+def interpreter_of(program: str, search_path: str) -> str | None:
+    """Return the Python that a command runs, where it is one, or a script such as torchrun names it; else None."""
+    with suppress(OSError, Unusable):
+        path = os.path.abspath(located(program, search_path))  # noqa: PTH100
+        if _is_python(path):
+            return path
+        with open(path, "rb") as file:  # noqa: PTH123
+            words = os.fsdecode(file.read(512).partition(b"\n")[0]).removeprefix("#!").split()
+        if words[:1] == ["/usr/bin/env"]:
+            words = words[1:]
+        if words and _is_python(words[0]):
+            return located(words[0], search_path)
+    return None
+
+
+def _is_python(path: str) -> bool:
+    return Path(path).name.startswith(("python", "pypy"))
+
+
 class CommandKernel(Kernel):
     """The kernel for the supervisor of a watched command: it passes on signals instead of acting on them."""
 

@@ -24,13 +24,12 @@ from worker.attempt.supervisor import AttemptDirectory, Supervisor
 from worker.node import processes
 from worker.node.attempt_files import LAUNCH_FILE, LOCK_FILE
 from worker.watched import folder as folders
-from worker.watched.command import SIGNALS, CommandKernel, Unusable, execute, located
+from worker.watched.command import SIGNALS, CommandKernel, Unusable, execute, interpreter_of, located
 from worker.watched.companion_process import CompanionProcess, Launch, launch_companion
 from worker.watched.folder import ATTEMPT, Watched
 from worker.watched.output import is_one_place
 
 PROBE_VARIABLE = "RANKZERO_PROBE_DIR"
-PYTHONS = ("python", "pypy")
 
 
 @dataclass(frozen=True)
@@ -149,7 +148,7 @@ def _described(options: WatchOptions, join: Join, host: str) -> Watched:
         ranks_here=join.ranks_here,
         world_size=join.world_size,
         scheduler=join.scheduler,
-        python=_python(options.argv[0]),
+        python=interpreter_of(options.argv[0], os.environ.get("PATH", os.defpath)),
         look_only=options.look_only,
     )
 
@@ -225,12 +224,3 @@ def _account() -> str:
         return getpass.getuser()
     except (KeyError, OSError, ImportError):  # a container's user without a name
         return str(os.getuid())
-
-
-def _python(program: str) -> str | None:
-    """The interpreter, where the command names it."""
-    if not Path(program).name.startswith(PYTHONS):
-        return None
-    with suppress(Unusable):
-        return os.path.abspath(located(program, os.environ.get("PATH", os.defpath)))  # noqa: PTH100
-    return None
