@@ -40,7 +40,7 @@ def test_options_are_read_at_once_and_all_else_is_typers(words, options):
     ("words", "code", "text"),
     [
         ("watch --help", 0, "--look-only"),
-        ("watch --name n", 2, "Missing argument '-- CMD…'"),
+        ("watch --name n", 2, "Missing argument 'CMD'"),
         ("watch --unknown -- cmd", 2, "No such option: --unknown"),
         ("--version", 0, "rankzero "),
     ],

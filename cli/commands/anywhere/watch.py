@@ -10,7 +10,7 @@ from cli.entry import run_watch
 
 
 def watch(
-    command: Annotated[list[str], typer.Argument(metavar="-- CMD…", help="The command and its arguments.")],
+    command: Annotated[list[str], typer.Argument(metavar="CMD", help="The command and its arguments, after --.")],
     name: Annotated[str, typer.Option(help="Name of the run.", show_default="the command's")] = "",
     project: Annotated[str, typer.Option(help="Project of the run.")] = "default",
     run: Annotated[
@@ -22,7 +22,7 @@ def watch(
     ] = False,
     tag: Annotated[list[str] | None, typer.Option(metavar="T", help="Tag of the run; repeatable.")] = None,
 ) -> None:
-    """Run a command in the foreground and watch it as a run. Everything else is as without it, also the exit code."""
+    """Run a command in the foreground and watch it as a run. Output, terminal, signals and exit code stay its own."""
     from worker.watched.front import WatchOptions
 
     run_watch(WatchOptions(command, name, project, tuple(tag or ()), run, look_only))
