@@ -94,7 +94,7 @@ def read_place(folder: Path) -> Place | None:
 
 
 def take(folder: Path, place: Place, watched: Watched) -> None:
-    """Write the files of a place, the registration last. Raises OSError."""
+    """Write down a place, the registration last; `assign` follows once nobody works without it. Raises OSError."""
     assignment = place.assignment
     earlier = read_place(folder)
     if earlier is not None and not earlier.assignment.is_of(assignment):
@@ -104,7 +104,6 @@ def take(folder: Path, place: Place, watched: Watched) -> None:
     node = known | {"node_id": place.node_id, "token": place.node_token, "name": watched.host, "store": place.store}
     write_whole(folder / NODE_FILE, json.dumps(node))
     write_whole(folder / ATTEMPT / "spec.json", assignment.spec.model_dump_json())
-    assign(folder, assignment, watched)
     write_whole(folder / REGISTRATION_FILE, place.model_dump_json())
 
 
