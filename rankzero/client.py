@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, Self
 
-from domain.clients.addresses import Address, NoDashboard, address_at, find_address
+from domain.clients.addresses import NoDashboard, address_at, find_address
 from domain.clients.answers import Document
 from rankzero.connection import Connection
 from rankzero.errors import Refused
@@ -20,11 +20,9 @@ def connect(url: str | None = None, token: str | None = None) -> Client:
     That is the one of RANKZERO_URL, with RANKZERO_TOKEN or the file RANKZERO_TOKEN_FILE; else that of the latest
     `rankzero login`, else the one on this machine. Raises RankzeroError."""
     try:
-        address = find_address() if url is None else address_at(url, token)
+        address = find_address(token=token) if url is None else address_at(url, token, named_by="url")
     except NoDashboard as error:
         raise Refused(str(error)) from None
-    if token is not None:
-        address = Address(address.url, token, address.ca_file)
     return Client(Connection(address))
 
 

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from collections.abc import Mapping
 from typing import Any, Self
 
 from rankzero.connection import Connection
 
 
-class Record:
+class Record(ABC):
     """A run or sweep; its fields are those of the API (`/api/docs`)."""
 
     def __init__(self, connection: Connection, fields: Mapping[str, Any]) -> None:
@@ -42,5 +43,6 @@ class Record:
         self._fields = dict(self._connection.get(self._path()))
         return self
 
+    @abstractmethod
     def _path(self, *segments: str) -> str:
-        raise NotImplementedError
+        """Return the API's path of it, or of a part of it."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import os
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from urllib.parse import urlsplit
 
@@ -12,6 +12,7 @@ from domain.clients.logins import Login, Unreadable, latest_login, login_at, pat
 from domain.network.certificate_file import NAME as CERTIFICATE
 
 LOGIN = "`rankzero login`"
+GIVEN = "the argument `token`"
 
 
 class NoDashboard(Exception):
@@ -32,7 +33,7 @@ class Address:
     ca_file: Path | None = None
     """The certificates to trust alone; None for those of RANKZERO_CA_FILE, or the system's."""
     source: str = "RANKZERO_TOKEN"
-    """Where the token is from: RANKZERO_TOKEN, `rankzero login`, or a file."""
+    """Where the token is from: RANKZERO_TOKEN, `rankzero login`, a file, or an argument."""
 
     @property
     def is_local(self) -> bool:
@@ -40,36 +41,49 @@ class Address:
         return urlsplit(self.url).hostname in ("127.0.0.1", "localhost", "::1")
 
 
-def find_address(data: Path | None = None) -> Address:
+def find_address(data: Path | None = None, token: str | None = None) -> Address:
     """Return the dashboard of a data directory, else of RANKZERO_URL and RANKZERO_TOKEN, else of RANKZERO_DATA, else
-    of the latest `rankzero login`, else of this machine's data directory. Raises NoDashboard."""
+    of the latest `rankzero login`, else of this machine's data directory; `token` goes before any of these.
+
+    Raises NoDashboard."""
+    address = _find(data, token)
+    return address if token is None else replace(address, token=token, source=GIVEN)
+
+
+def _find(data: Path | None, token: str | None) -> Address:
     if data is None and (url := os.environ.get("RANKZERO_URL")):
-        return address_at(url)
+        return address_at(url, token)
     if data is None and not os.environ.get("RANKZERO_DATA") and (login := latest_login(_logins())) is not None:
         return address_of(login)
     return _address_from_files(data_directory(data))
 
 
-def address_at(url: str, token: str | None = None) -> Address:
+def address_at(url: str, token: str | None = None, named_by: str = "RANKZERO_URL") -> Address:
     """Return the dashboard at a URL, with this token, else that of the environment or of the login there.
 
     Raises NoDashboard."""
-    url, token = url.rstrip("/"), (token or _token_of_environment()).strip()
+    url = url.rstrip("/")
     if urlsplit(url).scheme not in ("http", "https") or not urlsplit(url).hostname:
-        raise NoDashboard(f"RANKZERO_URL must begin with http:// or https://, got {url!r}.", is_misuse=True)
-    if not token and (login := login_at(_logins(), url)) is not None:
+        raise NoDashboard(f"{named_by} must begin with http:// or https://, got {url!r}.", is_misuse=True)
+    if token is not None:
+        return Address(url, _checked(token.strip(), "`token`"), source=GIVEN)
+    if stored := _token_of_environment().strip():
+        return Address(url, _checked(stored, "RANKZERO_TOKEN"))
+    if (login := login_at(_logins(), url)) is not None:
         return address_of(login)
-    if not token:
-        raise NoDashboard(
-            f"RANKZERO_URL needs `rankzero login {url}`, or RANKZERO_TOKEN: an access token, or what `rankzero token` "
-            "prints on the server.",
-            is_misuse=True,
-        )
+    raise NoDashboard(
+        f"{named_by} needs `rankzero login {url}`, or RANKZERO_TOKEN: an access token, or what `rankzero token` "
+        "prints on the server.",
+        is_misuse=True,
+    )
+
+
+def _checked(token: str, source: str) -> str:
     if not (token.isascii() and token.isprintable()):
         raise NoDashboard(
-            "RANKZERO_TOKEN is not a valid token: it contains characters that tokens never have.", is_misuse=True
+            f"{source} is not a valid token: it contains characters that tokens never have.", is_misuse=True
         )
-    return Address(url, token)
+    return token
 
 
 def address_of(login: Login) -> Address:

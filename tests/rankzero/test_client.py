@@ -158,7 +158,7 @@ def test_failures_are_exceptions_with_the_sentence_of_the_server(
     with pytest.raises(rankzero.Refused, match="nodes") as wrong:
         client.launch(target="image_classifier", nodes=0)
     assert (wrong.value.status, wrong.value.field) == (422, "nodes")
-    with pytest.raises(rankzero.Refused, match="does not accept this token, which is from") as unknown:
+    with pytest.raises(rankzero.Refused, match="does not accept this token, which is from the argument") as unknown:
         rankzero.connect(dashboard.url, "rz_wrong").nodes()
     assert unknown.value.status == 401 and isinstance(unknown.value, rankzero.RankzeroError)
     with pytest.raises(rankzero.Refused, match="is no condition"):
@@ -166,6 +166,8 @@ def test_failures_are_exceptions_with_the_sentence_of_the_server(
     with pytest.raises(rankzero.Away, match=r"No dashboard answers at http://127.0.0.1:1") as away:
         rankzero.connect("http://127.0.0.1:1", "x").nodes()
     assert away.value.status == 0
+    with pytest.raises(rankzero.Refused, match=r"url must begin with http:// or https://, got 'gpu-1'"):
+        rankzero.connect("gpu-1", "x")
 
 
 def test_the_dashboard_is_found_as_the_command_line_finds_it(
@@ -182,6 +184,7 @@ def test_the_dashboard_is_found_as_the_command_line_finds_it(
     monkeypatch.setenv("RANKZERO_URL", dashboard.url)
     with pytest.raises(rankzero.Refused, match=r"RANKZERO_URL needs `rankzero login"):
         rankzero.connect()
+    assert rankzero.connect(token=dashboard.token).nodes() == []
     monkeypatch.setenv("RANKZERO_TOKEN_FILE", str(token))
     assert rankzero.connect().nodes() == []
     monkeypatch.setenv("RANKZERO_TOKEN_FILE", str(tmp_path / "none"))
