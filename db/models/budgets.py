@@ -20,6 +20,7 @@ class Charge(Base):
     asked_at: Mapped[float]
     """When the attempt was asked for, from which on its devices count as in use."""
     placed_at: Mapped[float | None]
+    """This and its end are the attempt's, copied when its run is erased."""
     ended_at: Mapped[float | None]
     least_s: Mapped[float]
     """Charged at once: the expected time, an hour at most."""

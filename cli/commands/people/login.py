@@ -22,7 +22,9 @@ from cli.server.options import Data, Json, server_at
 from cli.terminal import CommandFailed, print_outcome, warn
 from domain.clients.addresses import Address, address_of
 from domain.clients.logins import Login
+from domain.agents.budget import left
 from domain.people.roles import EVERYWHERE, Role, Scope
+from domain.people.tokens import BudgetView
 
 Url = Annotated[
     str | None,
@@ -103,6 +105,8 @@ def in_words(identity: dict[str, Any]) -> str:
     if token := identity["token"]:
         where = f" in project {token['project']}" if token["project"] else ""
         sentence += f" The {token['name']} may at most {token['scope']}{where}."
+        if budget := token.get("budget"):
+            sentence += f" It has {left(BudgetView(**budget))} device-hours left."
     return sentence
 
 

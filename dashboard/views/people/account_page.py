@@ -9,7 +9,7 @@ import streamlit as st
 from dashboard.service import service
 from dashboard.views.layout import actions, links, permissions, style, visitor
 from dashboard.views.people.secrets_section import show_secrets
-from domain.agents.budget import left
+from domain.agents.budget import hours
 from domain.lists import people_lists
 from domain.people.accounts import SHORTEST_PASSWORD, WAYS, SessionView, UserView
 from domain.people.roles import Action, Role, Scope, in_words
@@ -194,7 +194,8 @@ def _token(token: AccessTokenView, now: float) -> None:
 
 def _budget(budget: BudgetView) -> None:
     """Show how much of a token's budget its runs have taken."""
-    st.progress(min(budget.used_s / budget.budget_s, 1.0), text=f"{left(budget)} device-hours left")
+    used = f"{hours(budget.used_s)} of {hours(budget.budget_s)} device-hours used"
+    st.progress(min(budget.used_s / budget.budget_s, 1.0), text=used)
     if limits := limits_in_words(budget):
         st.caption(as_text(limits))
 

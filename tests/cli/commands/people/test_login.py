@@ -162,6 +162,24 @@ def test_tokens_are_made_listed_and_revoked(rankzero, dashboard: Running) -> Non
     assert "There is no access token." in rankzero("token", "list", *at)[1]
 
 
+def test_token_with_a_budget_shows_what_is_left_of_it(
+    rankzero, dashboard: Running, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    at = ("--data", str(dashboard.service.settings.data))
+    agent = ("token", "create", "agent", "--scope", "mcp", "--budget", "20h", "--devices", "2", "--longest", "2")
+    secret = document(rankzero(*agent, "--expires", "7d", "--json", *at))["token"]
+    (listed,) = document(rankzero("token", "list", "--json", *at))
+    assert listed["budget"] == {
+        "budget_s": 72_000.0, "most_devices": 2, "longest_s": 7_200.0, "used_s": 0.0, "devices": 0,
+    }  # fmt: skip
+    assert "20 of 20 h" in rankzero("token", "list", *at)[1]
+    code, _, err = rankzero("token", "create", "other", "--scope", "mcp", "--devices", "2", *at)
+    assert code == 2 and "add --budget" in err
+    monkeypatch.setenv("RANKZERO_URL", dashboard.url)
+    monkeypatch.setenv("RANKZERO_TOKEN", secret)
+    assert "may at most mcp. It has 20 of 20 device-hours left." in rankzero("whoami")[1]
+
+
 def test_login_token_is_printed_as_before(rankzero, dashboard: Running) -> None:
     data = dashboard.service.settings.data
     assert rankzero("token", "--data", str(data)) == (0, dashboard.token + "\n", "")

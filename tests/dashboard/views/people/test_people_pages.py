@@ -261,7 +261,7 @@ def test_token_with_a_budget_shows_what_is_left_of_it(lab: Pages) -> None:
     assert made.budget == BudgetView(72_000.0, 2, 7_200.0)
     assert "at most 2 devices at a time, 2 h a run" in words(page).replace("\\", "")
     assert page.number_input("token_budget").value is None, "the next one is made without"
-    assert [bar.proto.text for bar in page.get("progress")] == ["20 of 20 device-hours left"]
+    assert [bar.proto.text for bar in page.get("progress")] == ["0 of 20 device-hours used"]
 
 
 def test_bounds_without_a_budget_are_refused_beside_the_form(lab: Pages) -> None:
