@@ -20,9 +20,9 @@ from cli.server.client import ServerClient, ServerUnreachable, find_server
 from cli.server.logins import Logins, plain_url
 from cli.server.options import Data, Json, server_at
 from cli.terminal import CommandFailed, print_outcome, warn
+from domain.agents.budget import left
 from domain.clients.addresses import Address, address_of
 from domain.clients.logins import Login
-from domain.agents.budget import left
 from domain.people.roles import EVERYWHERE, Role, Scope
 from domain.people.tokens import BudgetView
 
