@@ -103,8 +103,10 @@ class CommandKernel(Kernel):
 
     def follow(self) -> None:
         """Wait for the end of the command, where nothing else is done about it any more."""
+        self._beside = lambda: None
         while self._command is not None and self._command.poll() is None:
-            self.wait(1.0)
+            with suppress(Exception):  # a bug of ours must not end it
+                self.wait(1.0)
 
     def release_signals(self) -> None:
         """Get signals as this process got them before."""
@@ -154,7 +156,8 @@ class Command:
         def prepare() -> None:
             """Give it the signals that we got, and let it end if we are killed; runs in the child before exec."""
             signal.pthread_sigmask(signal.SIG_SETMASK, mask)
-            processes.die_with_parent(signal.SIGTERM)
+            with suppress(OSError):  # a sandbox forbids it
+                processes.die_with_parent(signal.SIGTERM)
 
         def start(words: Sequence[str]) -> subprocess.Popen[bytes]:
             out, err = output.out.command_end, output.err.command_end

@@ -56,8 +56,8 @@ def watch(options: WatchOptions, data: Path, launch_companion: Launch = launch_c
         located(options.argv[0], os.environ.get("PATH", os.defpath))
         try:
             attempt = _prepare(options, data)
-        except OSError as error:
-            say(f"not watched: {error.strerror or error} ({error.filename or data}); the command runs without that")
+        except Exception as error:  # also a bug of ours
+            say(f"not watched: {_in_words(error)}; the command runs without that")
             execute(options.argv, os.environ)
         return _run(*attempt, launch_companion)
     except Unusable as error:
@@ -69,6 +69,12 @@ def say(sentence: str) -> None:
     """Write one line to stderr."""
     with suppress(OSError):
         os.write(2, f"rankzero: {sentence}\n".encode(errors="backslashreplace"))
+
+
+def _in_words(error: Exception) -> str:
+    if isinstance(error, OSError) and error.strerror:
+        return f"{error.strerror} ({error.filename})" if error.filename else error.strerror
+    return f"{type(error).__name__}: {error}"
 
 
 def _run(directory: AttemptDirectory, launch: Mapping[str, Any], is_last: bool, launch_companion: Launch) -> int:
@@ -83,13 +89,16 @@ def _run(directory: AttemptDirectory, launch: Mapping[str, Any], is_last: bool, 
         if supervisor.state["launch_error"]:
             say(f"not watched: {supervisor.state['launch_error']}")
     except Exception as error:  # a bug of ours must not end a training
-        say(f"not watched any more: {type(error).__name__}: {error}")
+        say(f"not watched any more: {_in_words(error)}")
         kernel.follow()
     directory.close()
     if kernel.exit_code is None:
         return _run_without(folder, launch, kernel)
-    kernel.end()
-    companion.wait_until_delivered(is_last, _is_interrupted)
+    try:
+        kernel.end()
+        companion.wait_until_delivered(is_last, _is_interrupted)
+    except Exception as error:
+        say(f"what is recorded stays in {folder}: {_in_words(error)}")
     return kernel.exit_code
 
 
@@ -101,7 +110,7 @@ def _run_without(folder: Path, launch: Mapping[str, Any], kernel: CommandKernel)
 
 
 def _prepare(options: WatchOptions, data: Path) -> tuple[AttemptDirectory, dict[str, Any], bool]:
-    """Make the folder of the command with all that its supervisor and companion need. Raises OSError."""
+    """Make the folder of the command with all that its supervisor and companion need, or nothing. Raises OSError."""
     host = os.uname().nodename
     join = joined_by(os.environ, options.argv, options.key, host)
     watched = _described(options, join, host)
@@ -110,7 +119,7 @@ def _prepare(options: WatchOptions, data: Path) -> tuple[AttemptDirectory, dict[
         launch = launch_document(attempt, watched, join) | {"argv": list(options.argv)}
         _write_launch(attempt, launch)
         return AttemptDirectory(attempt), launch, _companion_ends_with_us(join)
-    except OSError:
+    except Exception:
         _remove(folders.folder_of(data, watched))
         raise
 

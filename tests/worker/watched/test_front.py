@@ -35,8 +35,12 @@ class Delivered:
     def poll(self):
         return 0
 
-look_only = sys.argv[2] == "look only"
-leave(watch(WatchOptions(sys.argv[3:], look_only=look_only), Path(sys.argv[1]), Delivered))
+class Buggy(Delivered):
+    def poll(self):
+        raise KeyError("a bug")
+
+look_only, companion = sys.argv[2] == "look only", Buggy if sys.argv[2] == "buggy" else Delivered
+leave(watch(WatchOptions(sys.argv[3:], look_only=look_only), Path(sys.argv[1]), companion))
 """
 LIMIT_S = 120.0
 COUNTING = """
@@ -55,9 +59,9 @@ sys.exit(len(count))
 class Watch:
     """One `rankzero watch`, whose companion has nothing to send."""
 
-    def __init__(self, data: Path, *argv: str, look_only: bool = False, **options) -> None:
+    def __init__(self, data: Path, *argv: str, how: str = "", **options) -> None:
         self.data = data
-        command = [sys.executable, "-P", "-c", DRIVER, str(data), "look only" if look_only else "", *argv]
+        command = [sys.executable, "-P", "-c", DRIVER, str(data), how, *argv]
         self.process = subprocess.Popen(command, **{"cwd": data.parent} | options)
 
     @property
@@ -184,7 +188,7 @@ def test_stop_from_the_page_ends_the_command_but_not_where_it_is_only_looked_at(
 
 
 def test_a_command_that_is_only_looked_at_is_not_stopped(watch, tmp_path):
-    one = watch("sh", "-c", "touch ready; while [ ! -e go ]; do sleep 0.02; done", look_only=True)
+    one = watch("sh", "-c", "touch ready; while [ ! -e go ]; do sleep 0.02; done", how="look only")
     one.ready()
     (one.attempt / "stop").write_text("0")
     wait_for(lambda: one.state["running_at"] or (tmp_path / "data").exists(), "a look at the file")
@@ -210,6 +214,13 @@ def test_a_full_disk_of_ours_costs_one_line(watch, tmp_path):
     assert (out, one.process.returncode) == (b"trained\n", 4)
     assert err.startswith(b"rankzero: not watched: File too large") and err.count(b"\n") == 1
     assert [*(tmp_path / "data/watched").iterdir()] == []
+
+
+def test_a_bug_of_ours_ends_no_command(watch, tmp_path):
+    one = watch("sh", "-c", "while [ ! -e go ]; do sleep 0.02; done; echo trained; exit 4", how="buggy")
+    assert one.process.stderr.readline() == b"rankzero: not watched any more: KeyError: 'a bug'\n"
+    (tmp_path / "go").touch()
+    assert (one.process.communicate(timeout=LIMIT_S)[0], one.process.returncode) == (b"trained\n", 4)
 
 
 def test_a_folder_that_is_deleted_ends_no_command(watch, tmp_path):
