@@ -9,15 +9,11 @@ import sys
 import tomllib
 import zipfile
 from email.parser import Parser
-from importlib import metadata
 from pathlib import Path
 
 import pytest
-from packaging.requirements import Requirement
-from packaging.utils import canonicalize_name
 
 from cli.fleet import own_wheel
-from tests.test_project import installed_below
 
 ROOT = Path(__file__).parents[1]
 PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
@@ -63,30 +59,6 @@ def test_nodes_get_the_licence_with_the_wheel(
     with zipfile.ZipFile(own_wheel.write_wheel(tmp_path)) as sent:
         about = f"rankzero-{PROJECT['version']}.dist-info"
         assert sent.read(f"{about}/licenses/LICENSE") == (ROOT / "LICENSE").read_bytes()
-
-
-WATCHING = (
-    "cli.commands.anywhere.companion, cli.commands.anywhere.sync, worker.watched.companion, worker.attempt.supervisor"
-)
-
-
-def test_what_watches_commands_imports_nothing_beyond_the_extra_watch() -> None:
-    argv = [
-        sys.executable,
-        "-P",
-        "-c",
-        f"import sys; own = {{*sys.modules}}; import {WATCHING}; print(*{{*sys.modules}} - own)",
-    ]
-    modules = subprocess.run(argv, check=True, capture_output=True, text=True).stdout.split()
-    listed = [*PROJECT["dependencies"], *PROJECT["optional-dependencies"]["watch"]]
-    named = {canonicalize_name(Requirement(text).name) for text in listed}
-    providers = metadata.packages_distributions()
-    allowed = {"rankzero", *named, *(below for name in named for below in installed_below(name))}
-    owners = {
-        name: {canonicalize_name(owner) for owner in providers.get(name.partition(".")[0], ())} for name in modules
-    }
-    assert {name for name, of in owners.items() if of and not of & allowed} == set()
-    assert {"psutil", "pynvml", "httpx2"} <= owners.keys() and not {"uv", "torch", "numpy", "asyncio"} & owners.keys()
 
 
 RELEASING = (ROOT / "docs/RELEASING.md").read_text()

@@ -6,6 +6,7 @@ import ast
 import re
 import shutil
 import subprocess
+import sys
 import tomllib
 from collections.abc import Iterator
 from fnmatch import fnmatch
@@ -89,6 +90,31 @@ def test_every_import_is_a_declared_dependency() -> None:
             if owners and not owners & (declared | {"rankzero", *comes_with(declared)}):
                 undeclared[path.name] = module
     assert undeclared == {}
+
+
+WATCHING = (
+    "cli.commands.anywhere.companion, cli.commands.anywhere.sync, worker.watched.companion, worker.attempt.supervisor"
+)
+
+
+def test_what_watches_commands_imports_nothing_beyond_the_extra_watch() -> None:
+    argv = [
+        sys.executable,
+        "-P",
+        "-c",
+        f"import sys; own = {{*sys.modules}}; import {WATCHING}; print(*{{*sys.modules}} - own)",
+    ]
+    modules = subprocess.run(argv, check=True, capture_output=True, text=True).stdout.split()
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
+    listed = [*project["dependencies"], *project["optional-dependencies"]["watch"]]
+    named = {canonicalize_name(Requirement(text).name) for text in listed}
+    providers = metadata.packages_distributions()
+    allowed = {"rankzero", *named, *(below for name in named for below in installed_below(name))}
+    owners = {
+        name: {canonicalize_name(owner) for owner in providers.get(name.partition(".")[0], ())} for name in modules
+    }
+    assert {name for name, of in owners.items() if of and not of & allowed} == set()
+    assert {"psutil", "pynvml", "httpx2"} <= owners.keys() and not {"uv", "torch", "numpy", "asyncio"} & owners.keys()
 
 
 def test_every_dependency_says_what_it_is_for() -> None:
