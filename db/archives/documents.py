@@ -160,6 +160,7 @@ OWN_TO_A_STORE: Mapping[type[Base], frozenset[str]] = {
     ProfiledRank: frozenset({"fence"}),
     HistoryEntry: frozenset({"id", "run_id"}),
     Snapshot: frozenset(),
+    WatchedRun: frozenset({"run_id", "key"}),
 }  # fmt: skip
 """Columns that mean nothing in another store, or are no other's business."""
 
@@ -172,7 +173,7 @@ def _of_spec(changes: Row) -> Row:
     return {name: getattr(spec, name) for name in changes}
 
 
-CHANGED = frozenset({"nodes", "accumulate", "batch_size", "lr", "lr_scaling", "args"})
+CHANGED = frozenset({"nodes", "gpus_per_node", "accumulate", "batch_size", "lr", "lr_scaling", "args"})
 Changes = Annotated[Row, AfterValidator(_of_spec)]
 
 
@@ -188,6 +189,7 @@ REPORTED: Mapping[type[Base], Mapping[str, Any]] = {
     },
     Node: {"devices": list[Device], "labels": dict[str, str], "info": Facts},
     ProfiledRank: {"overview": Overview, "flame": list[Frame]},
+    WatchedRun: {"command": list[str]},
 }  # fmt: skip
 """JSON of other stores is checked like the reports of nodes: its readers rely on its form."""
 
