@@ -115,8 +115,8 @@ class CompanionProcess:
             self._say(sentence)
 
     def _run_id(self) -> str:
-        with suppress(OSError, ValueError, AttributeError):
-            return str(json.loads((self._folder / REGISTRATION_FILE).read_text()).get("run_id"))
+        with suppress(OSError, ValueError, LookupError, TypeError):
+            return str(json.loads((self._folder / REGISTRATION_FILE).read_text())["assignment"]["run_id"])
         return "a run"
 
     def _state(self) -> str:

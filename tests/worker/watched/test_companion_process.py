@@ -69,7 +69,7 @@ def front(tmp_path):
 
 def test_a_quick_registration_is_told_with_its_address_once(front):
     front.run(0.4)
-    (front.folder / "registration.json").write_text(json.dumps({"run_id": "k3abcdefgh"}))
+    (front.folder / "registration.json").write_text(json.dumps({"assignment": {"run_id": "k3abcdefgh"}}))
     front.tell("registered", url="http://there/run?id=k3abcdefgh")
     front.run(60.0)
     assert front.said == ["watching as k3abcdefgh, http://there/run?id=k3abcdefgh"]
