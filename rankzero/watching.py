@@ -122,16 +122,15 @@ def _request(
 ) -> dict[str, Any]:
     """Return what `worker.watched.attach` asks for; a notebook has no command line of its own."""
     notebook = Path(os.environ.get(NOTEBOOK_VARIABLE, "")).stem or "notebook"
-    return {
-        "pid": os.getpid(),
-        "parent": os.getppid(),
+    options = {
         "argv": [] if shell is not None else sys.orig_argv,
         "name": name or (notebook if shell is not None else ""),
         "project": project or "default",
         "tags": [tags] if isinstance(tags, str) else [str(tag) for tag in tags],
-        "run": run,
+        "key": run,
         "look_only": look_only,
     }
+    return {"pid": os.getpid(), "parent": os.getppid(), "options": options}
 
 
 def _forget() -> None:

@@ -6,23 +6,24 @@ Only the standard library is imported: a notebook waits for it."""
 
 from __future__ import annotations
 
-import getpass
 import json
 import os
-import socket
 import sys
 from collections.abc import Mapping
+from contextlib import suppress
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+from domain.clients.addresses import data_directory
 from domain.clock import SYSTEM_CLOCK, Clock
-from domain.watching.joins import Join, joined_by
+from domain.watching.joins import joined_by
 from worker.node import processes
 from worker.node.attempt_files import LAUNCH_FILE, LOCK_FILE, STATE_FILE
 from worker.watched.companion_process import CompanionProcess
 from worker.watched.existing_files import remember_files_before
-from worker.watched.folder import ATTEMPT, Watched, make, new_id
-from worker.watched.front import launch_document
+from worker.watched.folder import ATTEMPT, make
+from worker.watched.front import WatchOptions, described, launch_document
 
 RANK_LOGS_VARIABLE = "RANKZERO_RANK_LOGS"
 
@@ -33,13 +34,14 @@ def main(arguments: list[str]) -> int:
         wait_until_delivered(Path(arguments[0]), is_last="--last" in arguments)
         return 0
     try:
-        folder, answer = attach(json.load(sys.stdin), os.environ, data_directory())
+        folder, answer = attach(json.load(sys.stdin), os.environ, data_directory(None))
     except (OSError, ValueError, LookupError) as error:
         answer, folder = {"problem": f"its folder could not be made: {error}"}, None
     print(json.dumps(answer), flush=True)
     os.close(1)
     if folder is not None:
-        remember_files_before(folder / ATTEMPT, Path.cwd(), answer["state"]["started_at"])
+        with suppress(OSError):  # a full disk
+            remember_files_before(folder / ATTEMPT, Path.cwd(), answer["state"]["started_at"])
         CompanionProcess(folder, _keep_silent).start()
     return 0
 
@@ -50,15 +52,15 @@ def attach(
     """Make the folder of the process in a request; return it and the answer. Raises OSError, LookupError."""
     if (own := processes.find(request["pid"])) is None:
         raise LookupError(f"there is no process {request['pid']}")
-    join = joined_by(env, request["argv"], request["run"], socket.gethostname())
-    watched = watched_process(request, join, clock.wall())
+    host, options = os.uname().nodename, WatchOptions(**request["options"])
+    join = joined_by(env, options.argv, options.key, host)
+    now = clock.wall()
+    watched = replace(described(options, join, host), pid=own.pid, started_at=now, python=sys.executable)
     folder = make(data, watched)
     attempt = folder / ATTEMPT
-    launch = launch_document(attempt, watched, join) | {"attached": True, "is_merged": False}
-    launch["env"].pop(RANK_LOGS_VARIABLE, None)  # what its children print is written through its own streams
-    probe = launch["env"]["PYTHONPATH"]
-    launch["env"]["PYTHONPATH"] = os.pathsep.join(filter(None, [probe, env.get("PYTHONPATH")]))
-    state = running_state(own, launch["first_rank"], watched.started_at)
+    launch = own_launch(launch_document(attempt, watched, join), env)
+    probe, _, _ = launch["env"]["PYTHONPATH"].partition(os.pathsep)
+    state = running_state(own, launch["first_rank"], now)
     (attempt / LAUNCH_FILE).write_text(json.dumps(launch))
     (attempt / LOCK_FILE).touch(0o600)
     (attempt / STATE_FILE).write_text(json.dumps(state))
@@ -67,30 +69,12 @@ def attach(
     return folder, answer | {"probe": probe, "state": state, "is_last": is_last}
 
 
-def watched_process(request: Mapping[str, Any], join: Join, now: float) -> Watched:
-    """Return the description of a process that watches itself."""
-    return Watched(
-        watch_id=new_id(),
-        run_id=new_id(),
-        argv=request["argv"],
-        cwd=str(Path.cwd()),
-        host=socket.gethostname(),
-        account=account_name(),
-        pid=request["pid"],
-        started_at=now,
-        name=request["name"],
-        project=request["project"],
-        tags=request["tags"],
-        key=join.key,
-        is_lasting=join.is_lasting,
-        process=join.process,
-        processes=join.processes,
-        ranks_here=join.ranks_here,
-        world_size=join.world_size,
-        scheduler=join.scheduler,
-        python=sys.executable,
-        look_only=request["look_only"],
-    )
+def own_launch(launch: dict[str, Any], env: Mapping[str, str]) -> dict[str, Any]:
+    """Return launch.json of a process that is the only rank, with all that it and its children print in its log."""
+    own = {name: value for name, value in launch["env"].items() if name != RANK_LOGS_VARIABLE}
+    own["PYTHONPATH"] = os.pathsep.join(filter(None, [own["PYTHONPATH"], env.get("PYTHONPATH")]))
+    form = {"launcher": "python", "output": f"rank{launch['first_rank']}", "is_merged": False}
+    return launch | form | {"env": own, "attached": True}
 
 
 def running_state(own: processes.Process, rank: int, now: float) -> dict[str, Any]:
@@ -106,21 +90,6 @@ def running_state(own: processes.Process, rank: int, now: float) -> dict[str, An
 def wait_until_delivered(folder: Path, *, is_last: bool) -> None:
     """Wait for the companion as a front does; `is_last`: it ends with us."""
     CompanionProcess(folder, _keep_silent).wait_until_delivered(is_last, SYSTEM_CLOCK.pause)
-
-
-def account_name() -> str:
-    """Return the name of this account; its number where a container has no name for it."""
-    try:
-        return getpass.getuser()
-    except (LookupError, OSError):
-        return str(os.getuid())
-
-
-def data_directory() -> Path:
-    """Return the absolute path of RANKZERO_DATA, else of the platform's directory for user data."""
-    from platformdirs import user_data_path
-
-    return Path(os.environ.get("RANKZERO_DATA") or user_data_path("rankzero", appauthor=False)).expanduser().absolute()
 
 
 def _keep_silent(sentence: str) -> None:

@@ -113,7 +113,7 @@ def _prepare(options: WatchOptions, data: Path) -> tuple[AttemptDirectory, dict[
     """Make the folder of the command with all that its supervisor and companion need, or nothing. Raises OSError."""
     host = os.uname().nodename
     join = joined_by(os.environ, options.argv, options.key, host)
-    watched = _described(options, join, host)
+    watched = described(options, join, host)
     try:
         attempt = folders.make(data, watched) / ATTEMPT
         launch = launch_document(attempt, watched, join) | {"argv": list(options.argv)}
@@ -137,7 +137,8 @@ def _remove(folder: Path) -> None:
     rmtree(folder, ignore_errors=True)
 
 
-def _described(options: WatchOptions, join: Join, host: str) -> Watched:
+def described(options: WatchOptions, join: Join, host: str) -> Watched:
+    """Return the description of what this process watches: a command, or itself where it has none."""
     return Watched(
         watch_id=folders.new_id(),
         run_id=folders.new_id(),
@@ -157,7 +158,7 @@ def _described(options: WatchOptions, join: Join, host: str) -> Watched:
         ranks_here=join.ranks_here,
         world_size=join.world_size,
         scheduler=join.scheduler,
-        python=interpreter_of(options.argv[0], os.environ.get("PATH", os.defpath)),
+        python=interpreter_of(options.argv[0], os.environ.get("PATH", os.defpath)) if options.argv else None,
         look_only=options.look_only,
     )
 

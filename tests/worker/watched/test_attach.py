@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -15,10 +16,8 @@ from worker.attempt.reports import end_of, report_of_life
 from worker.watched.attach import attach
 from worker.watched.folder import read
 
-REQUEST: dict[str, Any] = {
-    "pid": os.getpid(), "parent": os.getppid(), "argv": ["python", "train.py"], "name": "n", "project": "default",
-    "tags": ["t"], "run": None, "look_only": False,
-}  # fmt: skip
+OPTIONS: dict[str, Any] = {"argv": ["python", "train.py"], "name": "n", "tags": ["t"], "key": None}
+REQUEST: dict[str, Any] = {"pid": os.getpid(), "parent": os.getppid(), "options": OPTIONS}
 
 
 def test_the_folder_is_that_of_a_running_attempt(tmp_path: Path):
@@ -27,7 +26,7 @@ def test_the_folder_is_that_of_a_running_attempt(tmp_path: Path):
     assert (watched.pid, watched.started_at, watched.argv, watched.tags) == (
         os.getpid(),
         5000.0,
-        REQUEST["argv"],
+        OPTIONS["argv"],
         ["t"],
     )
     state = json.loads((attempt / "supervisor.json").read_text())
@@ -35,7 +34,7 @@ def test_the_folder_is_that_of_a_running_attempt(tmp_path: Path):
     assert supervision.is_supervised(state)
     assert state["ranks"] == {"0": os.getpid()}
     report = report_of_life(attempt, "starting", state["pid"])
-    assert (report.argv, report.cwd) == (REQUEST["argv"], str(Path.cwd()))
+    assert (report.argv, report.cwd) == (OPTIONS["argv"], str(Path.cwd()))
     env = answer["env"]
     assert (env["RANKZERO_RUN_ID"], env["RANKZERO_ATTEMPT"], env["RANKZERO_NODE_RANK"]) == (watched.run_id, "1", "0")
     assert env["PYTHONPATH"].endswith(":/mine")
@@ -73,9 +72,17 @@ def test_a_process_that_has_ended_cannot_be_watched(tmp_path: Path):
 
 def test_a_key_and_the_variables_of_a_launcher_make_it_join(tmp_path: Path):
     env = {"RANK": "1", "LOCAL_RANK": "1", "WORLD_SIZE": "2", "MASTER_ADDR": "10.0.0.1", "MASTER_PORT": "29500"}
-    folder, answer = attach(REQUEST | {"run": "mine"}, env, tmp_path)
+    folder, answer = attach(REQUEST | {"options": OPTIONS | {"key": "mine"}}, env, tmp_path)
     watched = read(folder)
     assert (watched.process, watched.processes, watched.is_lasting) == (1, 2, True)
     assert watched.key is not None
     assert "mine" in watched.key
     assert (answer["rank"], answer["state"]["ranks"]) == (1, {"1": os.getpid()})
+
+
+def test_a_notebook_has_no_command_of_its_own(tmp_path: Path):
+    folder, answer = attach(REQUEST | {"options": {"argv": [], "name": "study"}}, {}, tmp_path)
+    launch = json.loads((folder / "attempt" / "launch.json").read_text())
+    assert (launch["argv"], launch["launcher"], launch["output"], launch["attached"]) == ([], "python", "rank0", True)
+    assert (read(folder).name, read(folder).python) == ("study", sys.executable)
+    assert answer["rank"] == 0
