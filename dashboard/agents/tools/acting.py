@@ -38,7 +38,7 @@ async def act(call: Call, wanted: Act) -> str:
     content = [wanted.action, run_id, body]
     _, is_earlier = await keyed.once(call, wanted.key, content, ask)
     run = await call.api.ask("GET", f"/api/runs/{run_id}")
-    shown = picked(run, ("id", "name", "state", "attempt", "message", "waiting_for", "tags"))
+    shown = picked(run, ("id", "name", "state", "stop_requested_at", "attempt", "message", "waiting_for", "tags"))
     said = {"was_asked_before": True} if is_earlier else {}
     return answer({"run": shown} | said | {"page": Own(call.page_of(run_id))}, wanted.limit)
 

@@ -15,7 +15,8 @@ LINE = ("id", "state", "reason", "attention", "step", "total_steps", "last_loss"
 WRITTEN = ("name", "project", "by", "tags", "message", "finding", "waiting_for")
 WHOLE = (
     *LINE[:-2], "attempt", "epoch", "progress", "throughput", "last_lr", "lr", "global_batch_size", "nodes",
-    "world_size", "loss_not_finite_since", "created_at", "started_at", "ended_at", *WRITTEN, "next_step", "note", "via",
+    "world_size", "loss_not_finite_since", "created_at", "started_at", "ended_at",
+    "stop_requested_at", *WRITTEN, "next_step", "note", "via",
 )  # fmt: skip
 FINDING = ("kind", "attempt", "node_rank", "evidence", "meaning", "fix", "first_at", "gone_at")
 

@@ -53,7 +53,8 @@ def test_runs_are_stopped_resumed_and_tagged_once_for_a_key(dashboard, node):
     tagged = agent.call("act", run=run_id, action="tag", add_tags=["seen"], key="1")
     assert "seen" in tagged.text
     task = node.task()
-    agent.call("act", run=run_id, action="stop", reason="enough", key="2")
+    stopped = agent.call("act", run=run_id, action="stop", reason="enough", key="2").document
+    assert stopped["run"]["stop_requested_at"]
     node.report(task, "stopped", exit_code=0)
     assert agent.call("act", run=run_id, action="resume", key="3").document["run"]["attempt"] == 2
     again = agent.call("act", run=run_id, action="resume", key="3").document

@@ -60,6 +60,6 @@ def test_the_inspector_walks_the_eleven_tools(tmp_path):
         assert call("cluster")["devices"] == 2
         assert call("wait", run=run_id, timeout_s="0")["reached"] == "timeout"
         assert call("propose", spec=SPEC)["link"]
-        asked = call("launch", spec=SPEC, key="1")["run"]["id"]
-        assert call("launch", spec=SPEC, key="1")["run"]["id"] == asked
-        assert call("act", run=asked, action="stop", key="2")["run"]["state"] == "stopped"
+        asked = call("launch", spec=SPEC, key="launch-1")["run"]["id"]
+        assert call("launch", spec=SPEC, key="launch-1")["run"]["id"] == asked
+        assert call("act", run=asked, action="stop", key="stop-1")["run"]["state"] == "stopped"
