@@ -10,7 +10,7 @@ import json
 import os
 import selectors
 import signal
-import subprocess  # nosec B404
+import subprocess
 import sys
 import threading
 from collections.abc import Mapping

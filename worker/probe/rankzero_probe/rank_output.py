@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from typing import Any
 
 FOLDER_VARIABLE = "RANKZERO_RANK_LOGS"
-"""Names the folder of the logs, where whoever started the ranks does not divide their output."""
+"""Names the folder of the logs, where nothing else divides the output of several ranks."""
 
 
 class _CopiedFile(io.FileIO):
