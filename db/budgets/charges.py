@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from sqlalchemy import ColumnElement, and_, case, func, select, update
+from sqlalchemy import ColumnElement, and_, case, func, or_, select, update
 from sqlalchemy.orm import Session
 
 from db import acting
@@ -107,15 +107,15 @@ def budget_of(session: Session, token: AccessToken, now: float) -> BudgetView:
 
 
 def _taken_s(now: float) -> ColumnElement[float]:
-    """The time that an attempt is charged for: from its placement to its end, at least what was charged at once."""
+    """The time that an attempt is charged for: from its placement to its end; until then at least what it reserves."""
     placed_at = func.coalesce(Attempt.placed_at, Charge.placed_at)
     ended_at = func.coalesce(Attempt.ended_at, Charge.ended_at)
     took_s = func.coalesce(ended_at, now) - placed_at
+    has_ended = ended_at.is_not(None)
     return case(
-        (and_(placed_at.is_(None), ended_at.is_not(None)), 0.0),
-        (took_s > Charge.least_s, took_s),
+        (and_(placed_at.is_(None), has_ended), 0.0), (or_(has_ended, took_s > Charge.least_s), took_s),
         else_=Charge.least_s,
-    )
+    )  # fmt: skip
 
 
 def trained_s(session: Session, run_id: str, now: float) -> float:

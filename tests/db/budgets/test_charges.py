@@ -88,11 +88,12 @@ def test_hour_is_reserved_at_the_launch_and_longer_runs_take_what_they_take(clus
         assert session.get_one(Run, run_id).token_id == rights.token_id
 
 
-def test_what_a_short_run_was_charged_at_once_stays_charged(cluster: Cluster) -> None:
+def test_a_run_that_ended_early_gives_back_what_it_reserved(cluster: Cluster) -> None:
     rights = agent(cluster.store)
     launch(cluster, rights, expected_s=720.0)
-    train(cluster, 5.0, "failed")
     assert used_h(cluster, rights) == pytest.approx(0.2)
+    train(cluster, 36.0, "failed")
+    assert used_h(cluster, rights) == pytest.approx(0.01)
 
 
 def test_run_that_ends_in_the_queue_frees_what_it_reserved(cluster: Cluster) -> None:
@@ -155,7 +156,7 @@ def test_restarts_at_the_same_time_in_transactions_of_their_own_gain_nothing(clu
     rights = agent(cluster.store, budget_s=6 * HOUR_S, name="six")
     runs = [launch(cluster, rights) for _ in range(4)]
     with cluster.store.write() as session:
-        ended = {"state": "failed", "placed_at": cluster.now, "ended_at": cluster.now}
+        ended = {"state": "failed", "placed_at": cluster.now - HOUR_S, "ended_at": cluster.now}
         session.execute(update(Attempt).where(Attempt.run_id.in_(runs)).values(ended))
 
     def restart(run_id: str) -> bool:
@@ -174,10 +175,10 @@ def test_restarts_at_the_same_time_in_transactions_of_their_own_gain_nothing(clu
 def test_automatic_restart_is_charged_and_refused_where_nothing_is_left(cluster: Cluster) -> None:
     rights = agent(cluster.store, budget_s=2.5 * HOUR_S)
     launch(cluster, rights, max_restarts=5)
-    train(cluster, 10.0, "failed")
+    train(cluster, HOUR_S, "failed")
     assert used_h(cluster, rights) == 2.0, "the second attempt reserves an hour of its own"
     run_id = launch(cluster, rights, expected_s=HOUR_S / 2, max_restarts=5)
-    train(cluster, 10.0, "failed")
+    train(cluster, HOUR_S / 2, "failed")
     with cluster.store.read() as session:
         attempts = session.scalars(select(Attempt.state).where(Attempt.run_id == run_id)).all()
     assert list(attempts) == ["failed"]
@@ -196,7 +197,7 @@ def history(cluster: Cluster, run_id: str) -> list[str]:
 def test_what_a_person_resumes_is_not_charged(cluster: Cluster) -> None:
     rights = agent(cluster.store)
     run_id = launch(cluster, rights)
-    train(cluster, 10.0, "failed")
+    train(cluster, HOUR_S, "failed")
     with acting.acting(Rights("ana", everywhere=Role.MEMBER)):
         run_requests.resume(cluster.store, run_id, cluster.now)
     assert used_h(cluster, rights) == 1.0
