@@ -49,7 +49,8 @@ class Kernel:
     def wait(self, seconds: float) -> int | None:
         """Return the first signal that arrives, None if the time is over before."""
         received = signal.sigtimedwait(SIGNALS, seconds)
-        return None if received is None else received.si_signo
+        # Stopped for longer than that and continued, Python returns what it never filled in.
+        return received.si_signo if received is not None and received.si_signo in SIGNALS else None
 
     def reap(self, keep: int | None) -> None:
         """Collect the exit status of every dead child except `keep`, which has a waiter of its own."""
