@@ -92,7 +92,8 @@ class CommandKernel(Kernel):
     def wait(self, seconds: float) -> None:
         """Wait until a signal comes or the time is over; whatever comes is the command's, so nothing is returned."""
         received = signal.sigtimedwait(SIGNALS, seconds)
-        if received is not None and self._command is not None:
+        # A wait that a stop of this process outlasts returns a signal that was never sent.
+        if received is not None and received.si_signo in SIGNALS and self._command is not None:
             self._pass_on(received.si_signo, received.si_code, self._command)
         self._beside()
 

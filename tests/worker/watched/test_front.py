@@ -190,6 +190,7 @@ def test_stop_from_the_page_ends_the_command_but_not_where_it_is_only_looked_at(
 def test_a_command_that_is_only_looked_at_is_not_stopped(watch, tmp_path):
     one = watch("sh", "-c", "touch ready; while [ ! -e go ]; do sleep 0.02; done", how="look only")
     one.ready()
+    wait_for((one.attempt / "supervisor.json").exists, "its state")
     (one.attempt / "stop").write_text("0")
     wait_for(lambda: one.state["running_at"] or (tmp_path / "data").exists(), "a look at the file")
     (tmp_path / "go").touch()

@@ -19,16 +19,17 @@ from worker.watched.folder import Watched
 from worker.watched.front import launch_document
 
 TORCHRUN = ("torchrun", "--nproc-per-node=2", "train.py")
+PLAIN = ("python", "train.py")
 
 
 class WatchedCommand:
     """A command under supervision; `launch`: what its launch.json has beside."""
 
-    def __init__(self, machine, attempt, program, env=None, **launch) -> None:
+    def __init__(self, machine, attempt, program, env=None, command=TORCHRUN, **launch) -> None:
         self.attempt = attempt
         machine.programs["train.py"] = program
-        join = joined_by(env or {}, TORCHRUN, None, "host")
-        described = Watched("w" * 10, "r" * 10, [*TORCHRUN], str(attempt.parent), "host", "ada", 1, 0.0)
+        join = joined_by(env or {}, command, None, "host")
+        described = Watched("w" * 10, "r" * 10, [*command], str(attempt.parent), "host", "ada", 1, 0.0)
         (attempt / "logs").mkdir(parents=True)
         (attempt / "probe").mkdir()
         (attempt / "launch.json").write_text(json.dumps(launch_document(attempt, described, join) | launch))
@@ -79,7 +80,7 @@ def test_a_script_without_ranks_runs_from_its_first_output_on(virtual_time, mach
         process.print("hello")
         process.sleep(10.0)
 
-    watched = WatchedCommand(machine, tmp_path / "attempt", prints_later)
+    watched = WatchedCommand(machine, tmp_path / "attempt", prints_later, command=PLAIN)
     virtual_time.advance(9.0)
     assert watched.state["running_at"] is None
     virtual_time.advance(3.0)
@@ -88,12 +89,25 @@ def test_a_script_without_ranks_runs_from_its_first_output_on(virtual_time, mach
 
 def test_the_second_node_has_its_own_ranks_in_the_names_of_its_logs(virtual_time, machine, tmp_path):
     node = {"SLURM_JOB_ID": "7", "SLURM_STEP_ID": "0", "SLURM_PROCID": "1", "SLURM_STEP_NUM_TASKS": "2"}
-    watched = WatchedCommand(machine, tmp_path / "attempt", sleeps, env=node)
+    watched = WatchedCommand(machine, tmp_path / "attempt", sleeps, env=node, command=PLAIN)
     virtual_time.advance(1.0)
-    assert sorted(path.name for path in (watched.attempt / "logs").iterdir()) == ["rank2.err", "rank2.out"]
+    assert sorted(path.name for path in (watched.attempt / "logs").iterdir()) == ["rank1.err", "rank1.out"]
     assert was_started(watched.attempt)
     env = json.loads((watched.attempt / "launch.json").read_text())["env"]
     assert (env["RANKZERO_NODE_RANK"], env["RANKZERO_ATTEMPT"]) == ("1", "1")
+
+
+def test_ranks_that_share_a_terminal_have_logs_of_their_own_beside_that_of_their_launcher(
+    virtual_time, machine, tmp_path
+):
+    watched = WatchedCommand(machine, tmp_path / "attempt", sleeps)
+    virtual_time.advance(1.0)
+    assert sorted(path.name for path in (watched.attempt / "logs").iterdir()) == ["launcher.err", "launcher.out"]
+    assert was_started(watched.attempt)
+    launch = json.loads((watched.attempt / "launch.json").read_text())
+    assert launch["launcher"] == "torchrun"
+    assert launch["env"]["RANKZERO_RANK_LOGS"] == str(watched.attempt / "logs")
+    assert launch["env"]["TORCHELASTIC_ERROR_FILE"] == str(watched.attempt / "error.json")
 
 
 def test_a_stop_is_sigterm_and_after_the_grace_the_end(virtual_time, machine, tmp_path):
