@@ -104,6 +104,7 @@ def read_line(text: str, epoch: int | None = None) -> PrintedLine | None:
 _FOREIGN = re.compile(
     r"^\s*(?:File \"|Traceback |[\w.]*(?:Error|Exception|Interrupt|Warning)\b)|\w(?:Error|Exception|Warning):"
     r"|^\W*[A-Za-z_][\w.]*\(\w+=|(?:^|\s)--\w[\w-]*[= ]|^\s*[$>]\s|\d{25}"
+    r"|^\[[IWEF]\d{4} [\d:.]+ \S+:\d+\]"  # what torch's own C++ tells
 )
 _TENSOR = re.compile(r"\b(?:tensor|(?:np\.|numpy\.)?float\d*)\(([-+\w.]+)[^()]*(?:\([^()]*\)[^()]*)*\)")
 _PATH = re.compile(

@@ -47,6 +47,7 @@ def test_values_without_a_rule_are_noticed_where_they_come_again(line: str) -> N
         "saved out/step={n}-loss=2.3{n}.ckpt",
         "2026-01-02 03:04:05.67{n} INFO connected to 10.0.0.{n}:29500, torch 2.4.{n}",
         "RuntimeError: loss=0.{n}",
+        "[W1129 02:51:4{n}.292157063 socket.cpp:207] [c10d] The hostname of the client socket is unknown. err=-3",
     ],
 )
 def test_what_is_read_or_no_value_is_not_noticed(line: str) -> None:
