@@ -70,7 +70,8 @@ def assert_trained_whole(product: Product, run_id: str, nodes: Mapping[int, str]
     checkpoints = product.get(f"/api/runs/{run_id}/checkpoints")
     names = {Path(each["name"]).name for each in checkpoints if each["complete"]}
     assert names == {f"checkpoint_{epoch}.pt" for epoch in range(1, 5)}
-    assert product.get(f"/api/runs/{run_id}/findings") == []
+    findings = product.get(f"/api/runs/{run_id}/findings")
+    assert findings == [], findings
     for rank in range(ranks):
         assert product.request("GET", f"/api/runs/{run_id}/logs?rank={rank}&stream=out").status_code == 200
     wait_for(lambda: product.get("/api/nodes") == [], "the guests to leave")
