@@ -104,7 +104,7 @@ def test_a_cancelled_job_ends_its_run(dashboard: Product, slurm: Slurm, job: Job
     ended = dashboard.wait_state(job.run_id)
     assert (ended["state"], ended["attempt"]) == ("failed", 1), ended
     assert "SIGTERM" in ended["message"], ended
-    assert slurm.state(job.id) == "CANCELLED"
+    wait_for(lambda: slurm.state(job.id) == "CANCELLED", "the job to be cancelled", explain=job.text)
     job.assert_nothing_is_left()
 
 
