@@ -27,7 +27,7 @@ from worker.session.failures import OF_THE_SERVER
 from worker.session.server_session import ServerSession, SessionOwner
 from worker.trainings.trainings import Trainings
 from worker.watched.folder import Watched
-from worker.watched.place import NODE_FILE, Place, own_devices
+from worker.watched.place import NODE_FILE, Place, in_own_folder, own_devices
 
 log = logging.getLogger("worker")
 FACTS_FILE = "node/facts.json"
@@ -166,7 +166,8 @@ class GuestNode(WatchedTrainings, SessionOwner):
     def on_desired_state(self, desired: DesiredState) -> None:
         """Take up what is wanted of the one command: a guest does nothing else for anyone."""
         self._note_answer()
-        own = [one for one in desired.assignments if one.is_of(self._place.assignment)]
+        ours = (one for one in desired.assignments if one.is_of(self._place.assignment))
+        own = [in_own_folder(one, self._machine.watched) for one in ours]
         nothing_else = {"assignments": own, "end_unknown": [], "resends": [], "checkpoint_tasks": []}
         self.trainings.set_desired_state(desired.model_copy(update=nothing_else), may_start=False)
 

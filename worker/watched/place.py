@@ -93,6 +93,11 @@ def read_place(folder: Path) -> Place | None:
         return None
 
 
+def in_own_folder(assignment: Assignment, watched: Watched) -> Assignment:
+    """Return an assignment for the folder of this command: the run's is that of whichever process came first."""
+    return assignment.model_copy(update={"spec": assignment.spec.model_copy(update={"workdir": watched.cwd})})
+
+
 def take(folder: Path, place: Place, watched: Watched) -> None:
     """Write down a place, the registration last; `assign` follows once nobody works without it. Raises OSError."""
     assignment = place.assignment
@@ -103,7 +108,7 @@ def take(folder: Path, place: Place, watched: Watched) -> None:
     known = node if node.get("store") == place.store else {}
     node = known | {"node_id": place.node_id, "token": place.node_token, "name": watched.host, "store": place.store}
     write_whole(folder / NODE_FILE, json.dumps(node))
-    write_whole(folder / ATTEMPT / "spec.json", assignment.spec.model_dump_json())
+    write_whole(folder / ATTEMPT / "spec.json", in_own_folder(assignment, watched).spec.model_dump_json())
     write_whole(folder / REGISTRATION_FILE, place.model_dump_json())
 
 
@@ -111,7 +116,7 @@ def assign(folder: Path, assignment: Assignment, watched: Watched) -> None:
     """Make the command's directory that of this attempt. Raises OSError."""
     remember_files_before(folder / ATTEMPT, Path(watched.cwd), watched.started_at)
     path = folder / ATTEMPT / ASSIGNMENT_FILE
-    write_whole(path, assignment.model_dump_json())
+    write_whole(path, in_own_folder(assignment, watched).model_dump_json())
     os.utime(path, (watched.started_at, watched.started_at))  # it was never queued
     link = folder / f"runs/{assignment.run_id}/attempts/{assignment.attempt}/node{assignment.node_rank}"
     if not (link.is_symlink() and link.readlink() == folder / ATTEMPT):

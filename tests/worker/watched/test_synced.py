@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 from typing import Any
 
@@ -13,6 +14,7 @@ from tests.worker.watched.left import left_behind
 from worker.session.client import Client
 from worker.session.failures import broken_off
 from worker.watched.companion import Companion
+from worker.watched.folder import WATCH_FILE
 
 
 @pytest.fixture
@@ -61,3 +63,22 @@ def test_a_cut_at_any_request_loses_and_doubles_nothing(
     assert Companion(folder, lambda token: dashboard.client(token or dashboard.token)).run()
     assert run_of(dashboard)["state"] == "succeeded"
     assert points_of(dashboard) == [[step, step * 0.5] for step in range(5)]
+
+
+def test_each_process_of_a_run_is_read_in_its_own_folder(dashboard: Running, tmp_path: Path) -> None:
+    """The run's folder is that of whichever process asked for a place first, here of one that wrote nothing."""
+    second = in_run(left_behind(tmp_path / "b", tmp_path / "cwd-b", steps=0), process=1)
+    first = in_run(left_behind(tmp_path / "a", tmp_path / "cwd-a"), process=0)
+    for folder in (second, first):
+        Companion(folder, lambda token: dashboard.client(token or dashboard.token)).run()
+    assert run_of(dashboard)["spec"]["workdir"] == str(tmp_path / "cwd-b")
+    assert points_of(dashboard) == [[step, step * 0.5] for step in range(5)]
+
+
+def in_run(folder: Path, process: int) -> Path:
+    """Make a command one of two processes that share a run."""
+    file = folder / WATCH_FILE
+    told = json.loads(file.read_text())
+    shared = {"key": "job 7", "is_lasting": True, "process": process, "processes": 2}
+    file.write_text(json.dumps(told | shared))
+    return folder
