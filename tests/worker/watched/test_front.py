@@ -192,7 +192,7 @@ def test_a_command_that_is_only_looked_at_is_not_stopped(watch, tmp_path):
     one.ready()
     wait_for((one.attempt / "supervisor.json").exists, "its state")
     (one.attempt / "stop").write_text("0")
-    wait_for(lambda: one.state["running_at"] or (tmp_path / "data").exists(), "a look at the file")
+    wait_for((one.attempt / "supervisor.json").exists, "its front to look at files")
     (tmp_path / "go").touch()
     assert one.process.wait(LIMIT_S) == 0
     assert one.state["stop_requested_at"] is None
