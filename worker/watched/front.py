@@ -195,7 +195,7 @@ def launch_document(attempt: Path, watched: Watched, join: Join) -> dict[str, An
 
 def _of_ranks(attempt: Path, argv: Sequence[str], shares_output: bool) -> dict[str, str]:
     """Return the variables by which ranks have logs of their own and say why they fail, unless they have such."""
-    chosen = {"PYTHONUNBUFFERED": "1"}
+    chosen = dict[str, str]()
     if shares_output:
         chosen["RANKZERO_RANK_LOGS"] = str(attempt / "logs")
     if commands.is_torchrun(argv):

@@ -30,6 +30,17 @@ def test_a_rank_that_shares_its_output_has_logs_of_its_own(tmp_path: Path, optio
     assert ended.stderr.decode() == "the last word\n" == (tmp_path / "rank3.err").read_text()
 
 
+@pytest.mark.parametrize("logs", [True, False])
+def test_a_line_is_written_at_once_and_whole(tmp_path: Path, logs: bool) -> None:
+    """Ranks that print to one terminal would cut each other's lines; a pipe would keep them back."""
+    code = (
+        "import os; print('step', 1); os.write(1, b'amid '); print('loss', end=' '); os.write(1, b'all '); print(0.5)"
+    )
+    asked = {"RANKZERO_RANK_LOGS": str(tmp_path)} if logs else {}
+    ended = run(tmp_path, asked | {"PYTHONUNBUFFERED": ""}, code)  # empty: as if it were not set
+    assert ended.stdout == b"step 1\namid all loss 0.5\n"
+
+
 def test_a_traceback_stands_in_the_ranks_own_log(tmp_path: Path) -> None:
     ended = run(tmp_path, {"RANKZERO_RANK_LOGS": str(tmp_path)}, "1 / 0")
     assert ended.returncode == 1 and b"ZeroDivisionError" in ended.stderr

@@ -68,6 +68,8 @@ def switch_on() -> None:
     """Start watching imports: when the interpreter starts, or a process begins to watch itself."""
     if "RANK" in os.environ:
         os.environ.setdefault(MARKER, str(os.getpid()))
+    if not os.environ.get("PYTHONUNBUFFERED"):
+        _write_by_line()
     if (logs := os.environ.get("RANKZERO_RANK_LOGS")) and os.environ.get(MARKER) == str(os.getpid()):
         from . import rank_output
 
@@ -76,6 +78,13 @@ def switch_on() -> None:
         os.environ[BUFFER_SIZES[0]] = BUFFER_SIZE
     sys.meta_path.insert(0, _Finder())
     _hook_into_imported()
+
+
+def _write_by_line() -> None:
+    """Let each line be written once it is whole: at once, and not amid those of others that print to the same place."""
+    for stream in (sys.stdout, sys.stderr):
+        if hasattr(stream, "reconfigure"):
+            stream.reconfigure(line_buffering=True)
 
 
 def switch_off() -> None:
