@@ -2,14 +2,19 @@
 
 from __future__ import annotations
 
+import os
+import shutil
 import signal
+import subprocess
+import sys
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from tests.end_to_end.product import ENDED, Product, wait_for
+from tests.end_to_end.product import ENDED, WAIT_S, Product, wait_for
+from tests.end_to_end.watching import assert_nothing_is_left, environment, new_run, run_ids
 
 pytestmark = pytest.mark.real
 
@@ -116,16 +121,27 @@ LONG = [
 ]  # fmt: skip
 
 
-@pytest.mark.parametrize(
-    "case",
-    [*QUICK, *(pytest.param(case, marks=pytest.mark.long) for case in LONG)],
-    ids=lambda case: case.name,
-)
+EVERY_CASE = [*QUICK, *(pytest.param(case, marks=pytest.mark.long) for case in LONG)]
+UNLIKE = {"17-asks-a-question"}
+"""A watched script has the terminal of the person who started it, and may ask."""
+
+
+@pytest.mark.parametrize("case", EVERY_CASE, ids=lambda case: case.name)
 def test_a_script_shows_what_is_right(product: Product, case: Case) -> None:
-    run = launched(product, case)
+    assert_right(product, case, launched(product, case))
+
+
+@pytest.mark.parametrize("case", EVERY_CASE, ids=lambda case: case.name)
+def test_a_script_that_is_watched_shows_the_same(product: Product, case: Case, tmp_path: Path) -> None:
+    if case.folder not in UNLIKE:
+        assert_right(product, case, watched(product, case, tmp_path))
+
+
+def assert_right(product: Product, case: Case, run: dict[str, Any]) -> None:
+    """Check a run that has ended against what is right of its script."""
     assert run["state"] == case.state and run["started_at"], run
     explanation = f"{run['message']} {run['next_step']}"
-    assert [task for task in case.says if task not in explanation] == [], explanation
+    assert [part for part in case.says if part not in explanation] == [], explanation
     curves = curves_of(product, run["id"])
     spans = {name: (len(steps), min(steps), max(steps)) for name, (steps, _) in curves.items()}
     assert {name: spans.get(name) for name in case.curves} == case.curves, spans
@@ -198,6 +214,24 @@ def launched(product: Product, case: Case) -> dict[str, Any]:
     target = folder if "entry" in case.spec else folder / "train.py"
     spec = {"gpus_per_node": case.processes, "args": list(case.args)} | case.spec
     return product.wait_state(product.launch(target, **spec))
+
+
+def watched(product: Product, case: Case, tmp_path: Path) -> dict[str, Any]:
+    """Start a case as a person does, with `rankzero watch` in front, and wait for what the dashboard has of its end."""
+    folder, own, before = tmp_path / case.folder, tmp_path / "data", run_ids(product)
+    shutil.copytree(CASES / case.folder, folder)
+    script = [case.spec.get("entry", "train.py"), *case.args]
+    is_alone = case.processes == 1 or case.spec.get("launcher") == "python"
+    start = ["python"] if is_alone else ["torchrun", "--standalone", f"--nproc-per-node={case.processes}"]
+    ended = subprocess.run(
+        [Path(sys.executable).with_name("rankzero"), "watch", "--", *start, *script],
+        cwd=folder, env=os.environ | environment(product, own) | case.spec.get("env", {}),
+        stdin=subprocess.DEVNULL, capture_output=True, timeout=WAIT_S,
+    )  # fmt: skip
+    run = product.wait_state(new_run(product, before, ended.stderr.decode))
+    assert (ended.returncode == 0) == (run["state"] == "succeeded"), ended.stderr.decode()
+    assert_nothing_is_left(own)
+    return run
 
 
 def curves_of(product: Product, run_id: str) -> dict[str, tuple[list[int], list[float]]]:
