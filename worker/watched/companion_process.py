@@ -21,7 +21,7 @@ STATUS_FILE = "companion.json"
 RESTART_S = 5.0
 """The pause before a companion that was killed is started again; it doubles each time."""
 NOTICE_S = 2.0
-"""Who registers later than this says nothing of it: it would appear amid the command's output."""
+"""Who registers later than this tells it after the end: it would appear amid the command's output."""
 TERMINAL_WAIT_S = 2.0
 LONGEST_WAIT_S = 300.0
 STALLED_S = 20.0
@@ -55,7 +55,7 @@ class CompanionProcess:
         self._folder, self._say, self._launch, self._clock = folder, say, launch, clock
         self._process: Program | None = None
         self._began_at, self._restart_at, self._pause_s = clock.now(), float("-inf"), RESTART_S
-        self._has_spoken = False
+        self._has_spoken = self._was_registered = False
         self._status: dict[str, Any] = {}
         self._status_key: tuple[int, int] | None = None
 
@@ -87,7 +87,7 @@ class CompanionProcess:
                 sent, moved_at = sent_now, self._clock.now()
             if self._clock.now() - moved_at >= STALLED_S:
                 break
-        self._tell()
+        self._tell(is_over=True)
         if not self._is_alive() and not self._state():
             self._speak(f"what is recorded stays in {self._folder}: `rankzero sync` sends it")
         if is_last and self._is_alive() and self._state() not in ("done", "away", "refused"):
@@ -99,14 +99,14 @@ class CompanionProcess:
             return True
         return processes.is_locked(self._folder / COMPANION_LOCK)
 
-    def _tell(self) -> None:
-        """Say where the run is seen, or why it is not yet, once."""
+    def _tell(self, is_over: bool = False) -> None:
+        """Say where the run is seen, at once or when its output is over, or why it is not yet; once."""
         state, message = self._state(), str(self._status.get("message") or "")
         if state in ("registered", "done"):
-            if self._clock.now() - self._began_at <= NOTICE_S and (url := self._status.get("url")):
-                self._speak(f"watching as {self._run_id()}, {url}")
-            self._has_spoken = True
-        elif state in ("away", "refused"):
+            self._was_registered = True
+            if (url := self._status.get("url")) and (is_over or self._clock.now() - self._began_at <= NOTICE_S):
+                self._speak(f"{'watched' if is_over else 'watching'} as {self._run_id()}, {url}")
+        elif state in ("away", "refused") and not self._was_registered:
             self._speak(message or f"the dashboard has nothing of this run yet; it is recorded in {self._folder}")
 
     def _speak(self, sentence: str) -> None:

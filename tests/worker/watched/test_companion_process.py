@@ -76,11 +76,16 @@ def test_a_quick_registration_is_told_with_its_address_once(front):
     assert len(front.programs.starts) == 1
 
 
-def test_a_late_registration_would_only_disturb_the_output(front):
+def test_a_late_registration_is_told_when_the_output_is_over(front):
     front.run(10.0)
+    (front.folder / "registration.json").write_text(json.dumps({"assignment": {"run_id": "k3abcdefgh"}}))
     front.tell("registered", url="http://there/run?id=k3abcdefgh")
     front.run(10.0)
     assert front.said == []
+    front.tell("done", url="http://there/run?id=k3abcdefgh")
+    front.wait()
+    front.wait()
+    assert front.said == ["watched as k3abcdefgh, http://there/run?id=k3abcdefgh"]
 
 
 def test_trouble_is_told_once_whenever_it_comes(front):
