@@ -197,6 +197,11 @@ def test_a_rank_that_somebody_ended_with_sigterm_is_named_not_its_peer() -> None
     assert "Find out what sent it on node gpu-1" in (verdict.next_step or "")
 
 
+def test_ctrl_c_is_named_first_where_a_rank_ended_by_its_signal() -> None:
+    verdict = torchrun_failed({0: PEER_GONE, 1: ""}, torchrun((1, -2, "SIGINT"), (0, 1, "")))
+    assert (verdict.next_step or "").startswith("Somebody pressed Ctrl-C in its terminal")
+
+
 def test_an_exception_that_was_caught_is_not_blamed_when_torchrun_is_killed() -> None:
     verdict = explain_end(
         EndFacts(

@@ -48,7 +48,7 @@ _NEXT = {
     "--ipc=host).",
     "SIGILL": "Install a build of that package for this node's processor, or choose another node.",
     "SIGTERM": "Find out what sent it on node {node}: a time limit, a scheduler, or a person.",
-    "SIGINT": "Find out what sent it on node {node}: a time limit, a scheduler, or a person.",
+    "SIGINT": "Somebody pressed Ctrl-C in its terminal; if nobody did, find out what sent it on node {node}.",
     "SIGHUP": "Find out what sent it on node {node}: a time limit, a scheduler, or a person.",
 }
 _LOOK_ABOVE = "The script chose this exit code itself (sys.exit): its log may show why."
