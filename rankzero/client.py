@@ -68,11 +68,11 @@ class Client:
         run_id = self._connection.get("/api/named-runs", name=run)["id"]
         return self._run(run_id)
 
-    def launch(self, spec: Mapping[str, Any] | None = None, /, **fields: Any) -> Run:
-        """Launch a run: `launch(target="train.py", nodes=2, gpus_per_node=4, args=["--width", "512"])`.
+    def launch(self, spec: Mapping[str, Any] | str | Path | None = None, /, **fields: Any) -> Run:
+        """Launch a run: `launch("train.py", nodes=2, gpus_per_node=4, args=["--width", "512"])`.
 
-        The fields are those of a spec (`run.spec`), the options of `rankzero launch`. A path is read on the
-        dashboard's machine; `rankzero launch` sends code from here. Raises RankzeroError."""
+        `spec` is its target, or an earlier `run.spec`; the fields, the options of `rankzero launch`, replace what that
+        has. A path is read on the dashboard's machine; `rankzero launch` sends code from here. Raises RankzeroError."""
         launched = self._connection.post("/api/runs", _spec(spec, fields))
         return self._run(launched["id"])
 
@@ -97,9 +97,10 @@ PAGE = 1000
 """Runs that one request returns at most."""
 
 
-def _spec(spec: Mapping[str, Any] | None, fields: Mapping[str, Any]) -> dict[str, Any]:
+def _spec(spec: Mapping[str, Any] | str | Path | None, fields: Mapping[str, Any]) -> dict[str, Any]:
     """Put a spec together; a path that exists here is made absolute."""
-    wanted = {**(spec or {}), **fields}
+    given = {"target": str(spec)} if isinstance(spec, str | Path) else spec or {}
+    wanted = {**given, **fields}
     target = wanted.get("target")
     if isinstance(target, str | Path) and Path(target).exists():
         wanted["target"] = str(Path(target).absolute())

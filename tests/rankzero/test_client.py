@@ -135,6 +135,7 @@ def test_a_path_that_is_here_is_sent_whole(
     (tmp_path / "train.py").write_text("print(1)\n")
     monkeypatch.chdir(tmp_path)
     assert client.launch(target="train.py", gpus_per_node=1).spec.target == str(tmp_path / "train.py")
+    assert client.launch("train.py", gpus_per_node=1).spec.target == str(tmp_path / "train.py")
 
 
 def test_a_sweep_is_made_and_stopped(client: rankzero.Client, node: FakeNode) -> None:
