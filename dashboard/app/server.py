@@ -28,7 +28,7 @@ from starlette.routing import Route
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from dashboard import errors
-from dashboard.agents import endpoint
+from dashboard.agents.mcp import endpoint
 from dashboard.api import (
     alerts,
     audit,

@@ -35,8 +35,7 @@ from domain.scheduling.epochs import Epochs, epochs_of
 from domain.scheduling.fit import without_names
 from domain.scheduling.throughput import logged_total, pace, total_ahead
 from domain.spec import RunSpec
-from domain.views import DeliveryView, RunView, with_attention
-from domain.watching.views import WatchedView
+from domain.views import DeliveryView, RunView, WatchedView, with_attention
 
 
 class RunRow(NamedTuple):

@@ -14,7 +14,8 @@ from db.exceptions import WrongState
 from db.models import Attempt, Run, RunTag, WatchedRun, WatchedTask
 from db.people.visibility import visible_runs
 from domain.recovery import UnclearCheckpoint
-from domain.watching.views import WatchedView, command_again, path_on_machine
+from domain.views import WatchedView
+from domain.watching.views import command_again, path_on_machine
 
 _WATCHED = (
     select(WatchedRun, Attempt.fence)

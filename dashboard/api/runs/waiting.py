@@ -8,11 +8,11 @@ from fastapi import APIRouter, Query
 from starlette.requests import ClientDisconnect, Request
 from starlette.responses import Response
 
-from dashboard import waits
 from dashboard.api.context import ThePrincipal, TheService
 from dashboard.api.reading import JsonRoute
 from dashboard.json_responses import answer
 from dashboard.security.signing_in.departures import while_connected
+from dashboard.waiting import waits
 from domain.waiting import ENDED, EXAMPLE, LONGEST_UNTIL, LONGEST_WAIT_S
 
 router = APIRouter(route_class=JsonRoute, prefix="/api", tags=["runs"])

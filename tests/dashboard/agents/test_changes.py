@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 from sqlalchemy import select
 
-from dashboard.agents.calls import MOST_A_MINUTE, MOST_AT_ONCE, Calls
+from dashboard.agents.mcp.calls import MOST_A_MINUTE, MOST_AT_ONCE, Calls
 from dashboard.agents.own_api import ToolRefused
 from dashboard.security.guard.auth import Principal
 from db.models import AuditEntry, Run

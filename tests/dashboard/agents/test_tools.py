@@ -7,8 +7,8 @@ from typing import Any
 
 import pytest
 
-from dashboard.agents.calls import TOOLS
-from dashboard.agents.endpoint import INSTRUCTIONS
+from dashboard.agents.mcp.calls import TOOLS
+from dashboard.agents.mcp.endpoint import INSTRUCTIONS
 from dashboard.agents.tools.curves import thinned
 from db.people import projects
 from domain.people.roles import Role

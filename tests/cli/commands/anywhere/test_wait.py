@@ -78,7 +78,7 @@ def test_a_wrong_condition_is_refused(run_id: str, command: Command) -> None:
 def test_an_absent_dashboard_counts_as_a_time_out(
     run_id: str, command: Command, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("dashboard.waits.wait", _away)
+    monkeypatch.setattr("dashboard.waiting.waits.wait", _away)
     code, _, err = command("wait", run_id, "--timeout", "0")
     assert code == 3 and err.count("Waiting for it.") == 1
 

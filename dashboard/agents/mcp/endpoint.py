@@ -19,7 +19,7 @@ from dashboard.service.service import Service
 if TYPE_CHECKING:
     from mcp.server import Server
 
-    from dashboard.agents.calls import Calls
+    from dashboard.agents.mcp.calls import Calls
 
 PATH = MCP
 INSTRUCTIONS = (
@@ -62,7 +62,7 @@ def _server(service: Service) -> Server[Any]:
     from mcp import types
     from mcp.server import Server
 
-    from dashboard.agents.calls import Calls
+    from dashboard.agents.mcp.calls import Calls
 
     calls = Calls(service, service.clock.time.now)
 
@@ -87,7 +87,7 @@ def _descriptions() -> list[Any]:
     """Return the tools as the SDK lists them."""
     from mcp import types
 
-    from dashboard.agents.calls import TOOLS
+    from dashboard.agents.mcp.calls import TOOLS
 
     hints = partial(types.ToolAnnotations, open_world_hint=False)
     return [

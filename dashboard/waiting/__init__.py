@@ -1,0 +1,1 @@
+"""Requests that wait until something comes of a run."""
