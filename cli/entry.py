@@ -53,7 +53,7 @@ def parsed(arguments: Sequence[str]) -> WatchOptions | None:
 
 
 def data_directory() -> Path:
-    """Return what `cli.server.client.data_directory` returns on Linux, without its imports."""
+    """Return what `domain.clients.addresses.data_directory` returns on Linux, without its imports."""
     named = os.environ.get("RANKZERO_DATA")
     shared = os.environ.get("XDG_DATA_HOME", "").strip() or "~/.local/share"
     return Path(named or f"{shared}/rankzero").expanduser().absolute()

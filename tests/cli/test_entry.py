@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from cli import entry
-from cli.server.client import data_directory
+from domain.clients.addresses import data_directory
 from worker.watched.front import WatchOptions
 
 
