@@ -8,7 +8,6 @@ from __future__ import annotations
 import logging
 import os
 import shutil
-from contextlib import suppress
 from pathlib import Path
 
 from domain.clock import SYSTEM_CLOCK, Clock
@@ -191,9 +190,7 @@ class Companion:
             self._progress.tell(state="done", message=KEPT.format(self._folder))
             return False
         self._progress.tell(state="done", message="", sent_bytes=total, total_bytes=total)
-        shutil.rmtree(self._folder, ignore_errors=True)
-        with suppress(OSError):
-            self._folder.parent.rmdir()
+        shutil.rmtree(self._folder, ignore_errors=True)  # not `watched` itself: another front may begin in it just now
         return True
 
 

@@ -15,6 +15,7 @@ from __future__ import annotations
 import json
 import secrets
 import string
+from contextlib import suppress
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 
@@ -60,8 +61,11 @@ def new_id() -> str:
 
 def all_folders(data: Path) -> list[Path]:
     """Return the folders of all watched commands below a data directory, the oldest first."""
-    found = [path.parent for path in (data / "watched").glob(f"*/{WATCH_FILE}")]
-    return sorted(found, key=lambda folder: (folder / WATCH_FILE).stat().st_mtime)
+    made = dict[Path, float]()
+    for path in (data / "watched").glob("*"):
+        with suppress(OSError):  # it is delivered and gone, or is none
+            made[path] = (path / WATCH_FILE).stat().st_mtime
+    return sorted(made, key=made.__getitem__)
 
 
 def folder_of(data: Path, watched: Watched) -> Path:
