@@ -56,3 +56,9 @@ def test_a_log_that_cannot_be_written_leaves_the_output_as_it_is(tmp_path: Path)
     (tmp_path / "rank3.out").symlink_to("/dev/full")
     ended = run(tmp_path, {"RANKZERO_RANK_LOGS": str(tmp_path)}, "print('still here')")
     assert (ended.returncode, ended.stdout, ended.stderr) == (0, b"still here\n", b"")
+
+
+def test_a_log_that_cannot_be_made_leaves_the_probe_switched_on(tmp_path: Path) -> None:
+    code = "import sys; print([type(finder).__module__ for finder in sys.meta_path][0])"
+    ended = run(tmp_path, {"RANKZERO_RANK_LOGS": str(tmp_path / "gone")}, code)
+    assert (ended.stdout, ended.stderr) == (b"rankzero_probe\n", b"")

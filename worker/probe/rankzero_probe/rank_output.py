@@ -35,14 +35,17 @@ class _CopiedFile(io.FileIO):
 
 
 def copy_streams(folder: str, rank: str) -> None:
-    """Copy standard output and error of this process to rank<R>.out and rank<R>.err. Raises OSError."""
+    """Copy standard output and error of this process to rank<R>.out and rank<R>.err, where those can be made."""
     if not rank.isdigit():
         return
     for name, suffix in (("stdout", "out"), ("stderr", "err")):
         stream = getattr(sys, name)
         if isinstance(stream, io.TextIOWrapper):
             path = f"{folder}/rank{rank}.{suffix}"
-            copy = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC, 0o600)
+            try:
+                copy = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC, 0o600)
+            except OSError:  # a full disk, or the folder is delivered and gone: the rest of the probe works on
+                continue
             setattr(sys, name, _with_copy(stream, copy))
 
 
