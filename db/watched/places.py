@@ -52,7 +52,7 @@ def take_place(store: Store, request: WatchRequest, now: float, lost_after_s: fl
         known = session.scalars(select(WatchedTask).where(WatchedTask.watch_id == request.watch_id)).first()
         if known is not None:
             return _again(session, known, request, now)
-        acting.rights().check(Action.LAUNCH, request.project or DEFAULT_PROJECT)
+        acting.rights().check(Action.ADD, request.project or DEFAULT_PROJECT)
         attempt = _latest_of_key(session, request)
         if attempt is not None and request.is_lasting:
             write_off_lost(session, attempt, now, lost_after_s)
@@ -72,7 +72,7 @@ def _again(session: Session, known: WatchedTask, request: WatchRequest, now: flo
     """Give a process its place again, whatever became of it: it may have been away for days."""
     attempt = session.get_one(Attempt, known.fence)
     run = session.get_one(Run, attempt.run_id)
-    if run.by != acting.rights().by or not acting.rights().may(Action.LAUNCH, run.project):
+    if run.by != acting.rights().by or not acting.rights().may(Action.ADD, run.project):
         return Place("refused", "This command is watched by somebody else: start it again to watch it as your own.")
     if run.deleted_at is not None:
         return Place("refused", f"Run {run.id} was deleted; `rankzero restore {run.id}` brings it back.")

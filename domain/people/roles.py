@@ -43,7 +43,7 @@ class Action(Enum):
     SEE = Role.VIEWER, Scope.READ, False, "see this"
     STOP = Role.MEMBER, Scope.ACT, True, "stop this", True
     LAUNCH = Role.MEMBER, Scope.LAUNCH, False, "launch", True
-    ADD = Role.MEMBER, Scope.LAUNCH, False, "set alerts or upload archives"
+    ADD = Role.MEMBER, Scope.LAUNCH, False, "watch runs, set alerts or upload archives"
     STEER = Role.MEMBER, Scope.ACT, True, "act on this", True
     ACT = Role.MEMBER, Scope.ACT, True, "act on this"
     SEE_DELETED = Role.MEMBER, Scope.READ, False, "see deleted runs"

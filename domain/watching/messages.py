@@ -57,7 +57,7 @@ class WatchRequest(BaseModel):
     world_size: WorldSize | None = None
     """As its environment says; another one than that of the run's other processes becomes a finding."""
     name: Label = ""
-    project: Annotated[Label, Reference(Named.PROJECT, Action.LAUNCH)] = "default"
+    project: Annotated[Label, Reference(Named.PROJECT, Action.ADD)] = "default"
     tags: Tags = []
     command: WatchedCommand
     python: Text | None = None

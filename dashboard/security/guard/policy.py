@@ -114,7 +114,7 @@ RULES: dict[str, dict[str, AccessRule]] = {
     "/api/archives": {"POST": AccessRule(ADD, BODY)},
     "/api/imports": {"POST": AccessRule(ACT, BODY)},  # the points follow, which are acted with
     "/api/imports/{run_id}/points": {"POST": AccessRule(ACT, RUN)},
-    "/api/watch": {"POST": AccessRule(LAUNCH, BODY)},
+    "/api/watch": {"POST": AccessRule(ADD, BODY)},
     "/api/shared-links": {"GET": AccessRule(SEE, MANY), "POST": AccessRule(ACT, BODY)},
     "/api/shared-links/{link_id}": {"DELETE": AccessRule(STOP, LINK)},
     "/api/snapshots/{sha256}": {

@@ -6,6 +6,7 @@ from typing import Any
 
 from tests.dashboard.agents.talking import Agent
 from tests.dashboard.running import Running
+from tests.db.watched_hosts import watch_request
 
 SPEC = {"target": "image_classifier", "gpus_per_node": 1, "name": "own"}
 
@@ -44,3 +45,12 @@ def test_without_a_budget_an_agent_proposes_and_launches_nothing(dashboard):
     proposed: dict[str, Any] = agent.call("propose", spec=SPEC).document
     assert proposed["link"]
     assert "token with a budget" in agent.call("launch", spec=SPEC, key="1").text
+
+
+def test_an_agent_watches_nothing(dashboard):
+    token = bounded(dashboard, budget_s=36000.0)
+    body = watch_request(started_at=dashboard.service.clock() - 5.0).model_dump(mode="json")
+    with dashboard.anonymous(Authorization=f"Bearer {token}") as http:
+        answer = http.post("/api/watch", json=body)
+    assert (answer.status_code, dashboard.http.get("/api/runs").json()) == (403, [])
+    assert "is mcp: it may not watch runs" in answer.json()["detail"]["message"]
