@@ -24,8 +24,9 @@ async def once(call: Call, key: str, content: object, do: Callable[[], Awaitable
             return _earlier(before), True
         try:
             run_id = await do()
-        except ToolRefused:
-            await run_in_threadpool(launch_keys.refused, store, request)
+        except ToolRefused as error:
+            if error.status < 500:  # after a failure nobody knows what was done
+                await run_in_threadpool(launch_keys.refused, store, request)
             raise
         await run_in_threadpool(launch_keys.answered, store, request, run_id)
         return run_id, False

@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 from sqlalchemy import select
+from sqlalchemy.exc import TimeoutError as PoolTimeout
 
 from dashboard.agents.mcp.calls import MOST_A_MINUTE, MOST_AT_ONCE, Calls
 from dashboard.agents.own_api import ToolRefused
@@ -43,6 +44,21 @@ def test_a_refused_launch_frees_its_key(dashboard):
     refused = agent.call("launch", spec={"target": "image_classifier", "gpus_per_node": 99}, key="k")
     assert refused.is_error
     assert not agent.call("launch", spec={"target": "image_classifier", "gpus_per_node": 1}, key="k").is_error
+
+
+def test_a_launch_that_failed_on_the_way_keeps_its_key(dashboard, monkeypatch):
+    dashboard.node()
+    agent = Agent(dashboard, token_of(dashboard, "agent", "launch", budget_s=36000.0))
+
+    def fail() -> None:
+        raise PoolTimeout
+
+    monkeypatch.setattr(dashboard.service.scheduler, "schedule_launch", fail)  # the run is in the store by then
+    spec = {"target": "image_classifier", "gpus_per_node": 1}
+    assert agent.call("launch", spec=spec, key="k").is_error
+    monkeypatch.undo()
+    assert "not answered yet" in agent.call("launch", spec=spec, key="k").text
+    assert len(dashboard.http.get("/api/runs").json()) == 1
 
 
 def test_runs_are_stopped_resumed_and_tagged_once_for_a_key(dashboard, node):
