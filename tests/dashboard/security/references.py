@@ -22,6 +22,7 @@ BY_HAND: dict[str, tuple[type[BaseModel], ...]] = {
     "/api/snapshots/{sha256}": (),
     "/api/uploads": (),
     "/logout": (),
+    "/mcp": (),
     "/login": (),
     "/invite/{secret}": (),
     "/device": (),
@@ -30,7 +31,8 @@ BY_HAND: dict[str, tuple[type[BaseModel], ...]] = {
     "/perfetto/{run_id}/{issued}/{path:path}": (),
 }
 """The models of bodies that routes read themselves: an archive is a file of these, code is bytes under their digest,
-forms sign somebody in or out, and what TensorBoard and Perfetto are sent is about the run of the path."""
+forms sign somebody in or out, tools of agents ask other routes, and what TensorBoard and
+Perfetto are sent is about the run of the path."""
 OF_WORKERS = "/api/worker"
 """Judged by a node's or an attempt's own token, not by the rights of people."""
 
