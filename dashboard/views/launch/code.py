@@ -239,7 +239,7 @@ CHOSEN_RECENT = "launch_recent"
 def last_code() -> dict[str, Any]:
     """Return the form's values for the last script; the form begins with it unless the last run was a recipe."""
     codes = recent_code(service.current().store)
-    scripts = [code for code in codes if _is_here(code)]
+    scripts = _recent_scripts(codes)
     if not scripts:
         return {}
     return _recent_values(scripts[0]) | {"source": SCRIPT if codes[0] == scripts[0] else RECIPE}
@@ -247,12 +247,21 @@ def last_code() -> dict[str, Any]:
 
 def recent_menu() -> None:
     """Show the menu of recent scripts, if there are any."""
-    scripts = [code for code in recent_code(service.current().store) if _is_here(code)][:MOST_RECENT]
+    scripts = _recent_scripts(recent_code(service.current().store))[:MOST_RECENT]
     if scripts:
         st.menu_button(
             "Recent scripts", scripts, type="tertiary", icon=":material/history:", key=CHOSEN_RECENT,
             format_func=_recent_label, on_click=_choose,
         )  # fmt: skip
+
+
+def _recent_scripts(codes: Iterable[Code]) -> list[Code]:
+    """Return those that are here; of those that fill the form alike (one watched, one launched) the first."""
+    scripts = dict[str, Code]()
+    for code in codes:
+        if _is_here(code):
+            scripts.setdefault(_recent_label(code), code)
+    return list(scripts.values())
 
 
 def _choose() -> None:

@@ -269,6 +269,7 @@ def test_the_last_script_is_in_the_form_and_recent_ones_are_listed(pages, script
     service, specs = pages.service, [
         RunSpec(target="image_classifier"), RunSpec(target=str(folder), entry="main.py"),
         RunSpec(target="/no/longer/here.py"), RunSpec(target=str(script)), RunSpec(target=str(script)),
+        RunSpec(target=str(script), entry="train.py"),  # as a launch has it; a watched run has no entry
     ]  # fmt: skip
     for spec in specs:
         run_requests.submit(service.store, spec, service.clock())
