@@ -99,8 +99,8 @@ PAGE = 1000
 
 def _spec(spec: Mapping[str, Any] | str | Path | None, fields: Mapping[str, Any]) -> dict[str, Any]:
     """Put a spec together; a path that exists here is made absolute."""
-    given = {"target": str(spec)} if isinstance(spec, str | Path) else spec or {}
-    wanted = {**given, **fields}
+    base = {"target": str(spec)} if isinstance(spec, str | Path) else spec or {}
+    wanted = {**base, **fields}
     target = wanted.get("target")
     if isinstance(target, str | Path) and Path(target).exists():
         wanted["target"] = str(Path(target).absolute())
