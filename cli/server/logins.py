@@ -10,7 +10,7 @@ from urllib.parse import urlsplit
 
 from cli.terminal import CommandFailed
 from dashboard.private_files import make_private_directory, write_private
-from domain.clients.logins import Login, Unreadable, latest_login, login_at, path_of_logins, read_logins
+from domain.clients.logins import Login, UnreadableLogins, latest_login, login_at, path_of_logins, read_logins
 
 
 class Logins:
@@ -42,7 +42,7 @@ class Logins:
     def _read(self) -> dict[str, Any]:
         try:
             return read_logins(self.path)
-        except Unreadable as error:
+        except UnreadableLogins as error:
             raise CommandFailed(str(error)) from None
 
     def _write(self, stored: dict[str, Any]) -> None:

@@ -69,7 +69,7 @@ class Tool:
 
     @property
     def told(self) -> str:
-        """What an agent reads of it."""
+        """The description that an agent reads."""
         return f"{self.description} {DATA}"
 
     @property

@@ -24,7 +24,7 @@ LONGEST = 20_000
 
 
 @dataclass(frozen=True)
-class Proposal:
+class RunProposal:
     """A run that somebody's token proposed."""
 
     spec: Mapping[str, Any]
@@ -43,13 +43,13 @@ def path(credentials: Credentials, spec: Mapping[str, Any], like: str, rights: R
     return f"/launch?{PARAMETER}={quote(f'{packed}.{_signature(credentials, packed)}')}"
 
 
-def read(credentials: Credentials, text: str, now: float) -> Proposal | None:
+def read(credentials: Credentials, text: str, now: float) -> RunProposal | None:
     """Return the proposal of a link; None where we did not make it, or long ago."""
     packed, _, signature = text.partition(".")
     if len(text) > LONGEST or not hmac.compare_digest(signature.encode(), _signature(credentials, packed).encode()):
         return None
     made_at, by, like, spec = json.loads(zlib.decompress(base64.urlsafe_b64decode(packed + "=" * (-len(packed) % 4))))
-    return Proposal(spec, like, by) if now - made_at <= LIFETIME_S else None
+    return RunProposal(spec, like, by) if now - made_at <= LIFETIME_S else None
 
 
 def _signature(credentials: Credentials, packed: str) -> str:

@@ -28,7 +28,7 @@ def watch(service: Service, request: WatchRequest) -> WatchAnswer:
     return _joined(service, place)
 
 
-def _joined(service: Service, place: places.Place) -> WatchAnswer:
+def _joined(service: Service, place: places.TakenPlace) -> WatchAnswer:
     assignment = desired_state.assignment_of(service.store, place.fence, place.node_id)
     token = service.credentials.attempt_token(place.fence, place.node_id)
     return WatchAnswer(

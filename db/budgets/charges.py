@@ -9,7 +9,7 @@ from db import acting
 from db.engine import Store
 from db.models import AccessToken, Attempt, Charge, Run
 from domain.agents import budget
-from domain.agents.budget import Launch, OverBudget
+from domain.agents.budget import ChargedLaunch, OverBudget
 from domain.people.roles import Scope
 from domain.people.tokens import BudgetView
 from domain.spec import RunSpec
@@ -74,7 +74,7 @@ def _charge(
 ) -> Charge:
     """Return a charge that fits the token's budget, without the attempt's fence. Raises OverBudget."""
     longest_s = token.longest_s if run.longest_s is None else run.longest_s
-    launch = Launch(devices, expected_s, trained_s(session, run.id, now), longest_s)
+    launch = ChargedLaunch(devices, expected_s, trained_s(session, run.id, now), longest_s)
     budget.check(token.name, budget_of(session, token, now), launch)
     return Charge(token_id=token.id, run_id=run.id, devices=devices, asked_at=now, least_s=launch.least_s)
 

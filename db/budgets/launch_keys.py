@@ -31,7 +31,7 @@ class KeyedRequest:
 
     @property
     def digest(self) -> str:
-        """Of what was asked for."""
+        """The digest of the request."""
         return hashlib.sha256(self.content.encode(errors="replace")).hexdigest()
 
 

@@ -47,7 +47,7 @@ class Charged(NamedTuple):
         return f"token {self.token.name}" if self.token is not None else "a token that has ended"
 
 
-class Decision(NamedTuple):
+class LimitDecision(NamedTuple):
     """What is done to an attempt."""
 
     ends: bool
@@ -92,7 +92,7 @@ def _carry_out(session: Session, charged: Charged, now: float) -> bool:
     return True
 
 
-def _decide(session: Session, charged: Charged, now: float) -> Decision | None:
+def _decide(session: Session, charged: Charged, now: float) -> LimitDecision | None:
     """Return what is to be done to an attempt; None for nothing."""
     if (since := budget.over_since(charged.trained_s, charged.longest_s, now)) is not None:
         why = f"It has trained for its {time_span(charged.longest_s)} ({charged.payer})"
@@ -101,7 +101,7 @@ def _decide(session: Session, charged: Charged, now: float) -> Decision | None:
     else:
         return _warning(session, charged)
     where = _end_words(session, charged.attempt, since, now)
-    return None if where is None else Decision(True, f"{why}; it ended {where}")
+    return None if where is None else LimitDecision(True, f"{why}; it ended {where}")
 
 
 def _spent_since(session: Session, charged: Charged, now: float) -> float | None:
@@ -122,7 +122,7 @@ def _end_words(session: Session, attempt: Attempt, since: float, now: float) -> 
     return f"without a checkpoint, as none came within {time_span(grace_s)}" if now >= since + grace_s else None
 
 
-def _warning(session: Session, charged: Charged) -> Decision | None:
+def _warning(session: Session, charged: Charged) -> LimitDecision | None:
     """Return the line of an attempt that has trained for 95 % of its time; None where it has not, or has the line."""
     attempt, longest_s = charged.attempt, charged.longest_s
     if longest_s is None or charged.trained_s < budget.WARNS_AT * longest_s:
@@ -130,4 +130,4 @@ def _warning(session: Session, charged: Charged) -> Decision | None:
     line = f"has trained for 95 % of its {time_span(longest_s)} ({charged.payer}), and will end at a checkpoint"
     lines = select(HistoryEntry.id).where(HistoryEntry.run_id == attempt.run_id, HistoryEntry.text == line)
     is_told = session.scalar(lines.where(HistoryEntry.attempt == attempt.number).limit(1)) is not None
-    return None if is_told else Decision(False, line)
+    return None if is_told else LimitDecision(False, line)

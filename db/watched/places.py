@@ -26,11 +26,11 @@ from domain.people.audit import AuditAction
 from domain.people.roles import Action
 from domain.watching import described
 from domain.watching.messages import WatchRequest
-from domain.watching.places import Decision, Latest, Outcome, Taken, decide
+from domain.watching.places import Latest, PlaceDecision, PlaceOutcome, TakenProcess, decide
 
 
 @dataclass(frozen=True)
-class Place:
+class TakenPlace:
     """The place of a process in an attempt, or why it has none."""
 
     place: Literal["joined", "waits", "refused"]
@@ -43,7 +43,7 @@ class Place:
     node_token: str = ""
 
 
-def take_place(store: Store, request: WatchRequest, now: float, lost_after_s: float = LOST_AFTER_S) -> Place:
+def take_place(store: Store, request: WatchRequest, now: float, lost_after_s: float = LOST_AFTER_S) -> TakenPlace:
     """Give a process its place, the same one whenever it asks again; of two that come at once one makes the run.
 
     Raises Denied."""
@@ -57,8 +57,8 @@ def take_place(store: Store, request: WatchRequest, now: float, lost_after_s: fl
         if attempt is not None and request.is_lasting:
             write_off_lost(session, attempt, now, lost_after_s)
         decision = decide(request, None if attempt is None else _latest(session, attempt, now))
-        if decision.outcome in (Outcome.WAIT, Outcome.REFUSE):
-            return Place("waits" if decision.outcome is Outcome.WAIT else "refused", decision.message)
+        if decision.outcome in (PlaceOutcome.WAIT, PlaceOutcome.REFUSE):
+            return TakenPlace("waits" if decision.outcome is PlaceOutcome.WAIT else "refused", decision.message)
         return _placed(session, request, _attempt_for(session, request, decision, attempt, now), decision.process, now)
 
 
@@ -68,17 +68,17 @@ def _masked(request: WatchRequest) -> WatchRequest:
     return request.model_copy(update={"command": command})
 
 
-def _again(session: Session, known: WatchedTask, request: WatchRequest, now: float) -> Place:
+def _again(session: Session, known: WatchedTask, request: WatchRequest, now: float) -> TakenPlace:
     """Give a process its place again, whatever became of it: it may have been away for days."""
     attempt = session.get_one(Attempt, known.fence)
     run = session.get_one(Run, attempt.run_id)
     if run.by != acting.rights().by or not acting.rights().may(Action.ADD, run.project):
-        return Place("refused", "This command is watched by somebody else: start it again to watch it as your own.")
+        return TakenPlace("refused", "This command is watched by somebody else: start it again to watch it as your own.")
     if run.deleted_at is not None:
-        return Place("refused", f"Run {run.id} was deleted; `rankzero restore {run.id}` brings it back.")
+        return TakenPlace("refused", f"Run {run.id} was deleted; `rankzero restore {run.id}` brings it back.")
     task = session.get_one(Task, (known.fence, known.node_rank))
     guest = guests.welcome(session, known.fence, request, now, session.get_one(Node, task.node_id))
-    return Place("joined", "", run.id, run.name, known.fence, guest.node_id, guest.token)
+    return TakenPlace("joined", "", run.id, run.name, known.fence, guest.node_id, guest.token)
 
 
 def _latest_of_key(session: Session, request: WatchRequest) -> Attempt | None:
@@ -105,7 +105,7 @@ def _latest(session: Session, attempt: Attempt, now: float) -> Latest:
         .order_by(WatchedTask.node_rank)
     )
     taken = [
-        Taken(
+        TakenProcess(
             row.node_rank,
             row.host,
             row.pid,
@@ -119,14 +119,14 @@ def _latest(session: Session, attempt: Attempt, now: float) -> Latest:
 
 
 def _attempt_for(
-    session: Session, request: WatchRequest, decision: Decision, latest: Attempt | None, now: float
+    session: Session, request: WatchRequest, decision: PlaceDecision, latest: Attempt | None, now: float
 ) -> Attempt:
     """The attempt that a process joins: the latest one, the next one, or the first one of a new run."""
-    if latest is not None and decision.outcome is Outcome.JOIN:
+    if latest is not None and decision.outcome is PlaceOutcome.JOIN:
         text = f"process {decision.process} joined from {request.command.host}"
         add_history(session, latest.run_id, latest.number, now, text)
         return latest
-    if latest is not None and decision.outcome is Outcome.NEXT_ATTEMPT:
+    if latest is not None and decision.outcome is PlaceOutcome.NEXT_ATTEMPT:
         attempt = _open(session, latest.run_id, latest_attempt(session, latest.run_id).number + 1, request, now)
         run = session.get_one(Run, latest.run_id)
     else:
@@ -179,7 +179,7 @@ def _new_run(session: Session, request: WatchRequest, now: float) -> Run:
     return run
 
 
-def _placed(session: Session, request: WatchRequest, attempt: Attempt, process: int, now: float) -> Place:
+def _placed(session: Session, request: WatchRequest, attempt: Attempt, process: int, now: float) -> TakenPlace:
     """Make the task of a process and its guest node."""
     guest = guests.welcome(session, attempt.fence, request, now)
     kinds = {device.kind for device in request.facts.devices}
@@ -207,7 +207,7 @@ def _placed(session: Session, request: WatchRequest, attempt: Attempt, process: 
         attempt.ended_at = attempt.reason = attempt.message = attempt.next_step = attempt.error = None
         combine(session, attempt, now)
     run = session.get_one(Run, attempt.run_id)
-    return Place("joined", "", run.id, run.name, attempt.fence, guest.node_id, guest.token)
+    return TakenPlace("joined", "", run.id, run.name, attempt.fence, guest.node_id, guest.token)
 
 
 def _devices(request: WatchRequest) -> list[str]:

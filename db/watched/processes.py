@@ -41,7 +41,7 @@ def compare(session: Session, attempt: Attempt, now: float) -> None:
 
 
 def _worlds(tasks: Sequence[WatchedTask]) -> list[SeenWorld]:
-    """What the processes see; before any has seen its ranks, what their environment says."""
+    """Return the worlds that the processes see; before any has seen its ranks, what their environment says."""
     seen = [task for task in tasks if task.seen_at is not None] or tasks
     return [
         SeenWorld(task.node_rank, task.host, task.world_size, task.ranks)

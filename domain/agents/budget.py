@@ -22,7 +22,7 @@ class OverBudget(Denied):
 
 
 @dataclass(frozen=True)
-class Launch:
+class ChargedLaunch:
     """What an attempt would take of its token's budget."""
 
     devices: int
@@ -41,11 +41,11 @@ class Launch:
 
     @property
     def least_s(self) -> float:
-        """What is charged for each device at once."""
+        """The seconds that are charged for each device at once."""
         return min(self.takes_s, HOUR_S)
 
 
-def check(name: str, budget: BudgetView, launch: Launch) -> None:
+def check(name: str, budget: BudgetView, launch: ChargedLaunch) -> None:
     """Check that a launch fits the budget of the token with this name. Raises OverBudget."""
     if launch.longest_s is not None and launch.trained_s >= launch.longest_s:
         raise OverBudget(f"The run has trained for its {time_span(launch.longest_s)}, which token {name} allows.")

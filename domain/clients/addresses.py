@@ -8,7 +8,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from urllib.parse import urlsplit
 
-from domain.clients.logins import Login, Unreadable, latest_login, login_at, path_of_logins, read_logins
+from domain.clients.logins import Login, UnreadableLogins, latest_login, login_at, path_of_logins, read_logins
 from domain.network.certificate_file import NAME as CERTIFICATE
 
 LOGIN = "`rankzero login`"
@@ -114,7 +114,7 @@ def _token_of_environment() -> str:
 def _logins() -> dict[str, object]:
     try:
         return read_logins(path_of_logins())
-    except Unreadable as error:
+    except UnreadableLogins as error:
         raise NoDashboard(str(error)) from None
 
 

@@ -21,7 +21,7 @@ class DownloadFailed(Exception):
     """A checkpoint cannot be downloaded; the message says why and what to do."""
 
 
-class Answer(Protocol):
+class DownloadAnswer(Protocol):
     """A response whose body is still to be read."""
 
     @property
@@ -41,10 +41,10 @@ class Streams(Protocol):
 
     def stream(
         self, path: str, headers: Mapping[str, str] | None = None, **params: Any
-    ) -> AbstractContextManager[Answer]:
+    ) -> AbstractContextManager[DownloadAnswer]:
         """Open a response of the dashboard; status 416 is returned."""
 
-    def stream_from_bucket(self, url: str, headers: Mapping[str, str]) -> AbstractContextManager[Answer]:
+    def stream_from_bucket(self, url: str, headers: Mapping[str, str]) -> AbstractContextManager[DownloadAnswer]:
         """Open a response of the bucket to which the dashboard redirects."""
 
 
@@ -131,7 +131,7 @@ class CheckpointDownload:
         except self._away:
             self._params = self._params | {"via": "server"}  # which may reach the bucket where this machine cannot
 
-    def _write_answer(self, answer: Answer, offset: int) -> None:
+    def _write_answer(self, answer: DownloadAnswer, offset: int) -> None:
         start = _first_byte(answer)
         if answer.status_code == 416 or start not in (0, offset):
             self._part.unlink(missing_ok=True)
@@ -140,7 +140,7 @@ class CheckpointDownload:
             file.seek(start)
             self._copy(answer, file)
 
-    def _copy(self, answer: Answer, file: BinaryIO) -> None:
+    def _copy(self, answer: DownloadAnswer, file: BinaryIO) -> None:
         try:
             for chunk in answer.iter_raw():  # as it comes: what a bigger buffer held would be lost at a break
                 if file.tell() + len(chunk) > self._size_bytes:
@@ -158,7 +158,7 @@ def sha256_of(path: Path) -> str:
         return hashlib.file_digest(file, "sha256").hexdigest()
 
 
-def _first_byte(answer: Answer) -> int:
+def _first_byte(answer: DownloadAnswer) -> int:
     if answer.status_code != 206:
         return 0
     match = re.fullmatch(r"bytes (\d+)-\d*/(?:\d+|\*)", answer.headers.get("Content-Range", ""))

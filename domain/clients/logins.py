@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 
-class Unreadable(Exception):
+class UnreadableLogins(Exception):
     """The file of logins cannot be read; the message is one sentence."""
 
 
@@ -33,13 +33,13 @@ def path_of_logins() -> Path:
 
 
 def read_logins(path: Path) -> dict[str, Any]:
-    """Return what the file holds; empty where there is none. Raises Unreadable."""
+    """Return what the file holds; empty where there is none. Raises UnreadableLogins."""
     try:
         stored = json.loads(path.read_text())
     except FileNotFoundError:
         return {}
     except (OSError, ValueError) as error:
-        raise Unreadable(f"{path} cannot be read ({error}): delete it, then `rankzero login`.") from None
+        raise UnreadableLogins(f"{path} cannot be read ({error}): delete it, then `rankzero login`.") from None
     return stored if isinstance(stored, dict) else {}
 
 

@@ -10,7 +10,7 @@ from pathlib import PurePath
 
 
 @dataclass(frozen=True)
-class Command:
+class LauncherCommand:
     """A command that starts ranks, on this node and perhaps on others that run the same command."""
 
     nodes: int | None
@@ -23,7 +23,7 @@ class Command:
     rendezvous_id: str = ""
 
 
-def command_of(argv: Sequence[str], env: Mapping[str, str]) -> Command | None:
+def command_of(argv: Sequence[str], env: Mapping[str, str]) -> LauncherCommand | None:
     """Return what the launcher in a command line starts; None without a launcher that is known."""
     name, words = _launcher(argv)
     return LAUNCHERS[name](_options(words), env) if name else None
@@ -103,7 +103,7 @@ def _options(words: Sequence[str]) -> dict[str, str]:
     return options
 
 
-def _torchrun(options: Mapping[str, str], env: Mapping[str, str]) -> Command:
+def _torchrun(options: Mapping[str, str], env: Mapping[str, str]) -> LauncherCommand:
     """torchrun reads each option from a variable too: `--nnodes` from PET_NNODES."""
 
     def option(name: str, default: str = "") -> str:
@@ -115,7 +115,7 @@ def _torchrun(options: Mapping[str, str], env: Mapping[str, str]) -> Command:
         least, _, most = option("nnodes", "1").partition(":")
         nodes = whole_number(least) if most in ("", least) else None
     address = option("rdzv_endpoint") or f"{option('master_addr', '127.0.0.1')}:{option('master_port', '29500')}"
-    return Command(
+    return LauncherCommand(
         nodes=nodes,
         node_rank=whole_number(option("node_rank")),
         ranks_here=whole_number(option("nproc_per_node", "1")),
@@ -124,11 +124,11 @@ def _torchrun(options: Mapping[str, str], env: Mapping[str, str]) -> Command:
     )
 
 
-def _accelerate(options: Mapping[str, str], env: Mapping[str, str]) -> Command:
+def _accelerate(options: Mapping[str, str], env: Mapping[str, str]) -> LauncherCommand:
     nodes = whole_number(options.get("num_machines", "1"))
     ranks = whole_number(options.get("num_processes"))
     address = f"{options.get('main_process_ip', '')}:{options.get('main_process_port', '')}"
-    return Command(
+    return LauncherCommand(
         nodes=nodes,
         node_rank=whole_number(options.get("machine_rank")),
         ranks_here=ranks // nodes if ranks and nodes else None,
@@ -136,13 +136,13 @@ def _accelerate(options: Mapping[str, str], env: Mapping[str, str]) -> Command:
     )
 
 
-def _deepspeed(options: Mapping[str, str], env: Mapping[str, str]) -> Command:
+def _deepspeed(options: Mapping[str, str], env: Mapping[str, str]) -> LauncherCommand:
     """Without `--no_ssh` one command starts the ranks of all nodes."""
     ranks = whole_number(options.get("num_gpus"))
     if "no_ssh" not in options:
         is_here = not options.keys() & {"hostfile", "H", "num_nodes", "include", "i"}
-        return Command(nodes=1, node_rank=None, ranks_here=ranks if is_here else None, rendezvous=None)
-    return Command(
+        return LauncherCommand(nodes=1, node_rank=None, ranks_here=ranks if is_here else None, rendezvous=None)
+    return LauncherCommand(
         nodes=whole_number(options.get("num_nodes")),
         node_rank=whole_number(options.get("node_rank")),
         ranks_here=ranks,
@@ -150,18 +150,20 @@ def _deepspeed(options: Mapping[str, str], env: Mapping[str, str]) -> Command:
     )
 
 
-def _mpirun(options: Mapping[str, str], env: Mapping[str, str]) -> Command:
+def _mpirun(options: Mapping[str, str], env: Mapping[str, str]) -> LauncherCommand:
     is_here = not options.keys() & {"H", "host", "hosts", "hostfile", "machinefile", "f", "rankfile"}
     ranks = next((options[name] for name in ("np", "n", "num_proc") if name in options), None)
-    return Command(nodes=1, node_rank=None, ranks_here=whole_number(ranks) if is_here else None, rendezvous=None)
+    return LauncherCommand(
+        nodes=1, node_rank=None, ranks_here=whole_number(ranks) if is_here else None, rendezvous=None
+    )
 
 
-def _srun(options: Mapping[str, str], env: Mapping[str, str]) -> Command:
+def _srun(options: Mapping[str, str], env: Mapping[str, str]) -> LauncherCommand:
     """Its tasks run on the nodes of its job."""
-    return Command(nodes=1, node_rank=None, ranks_here=None, rendezvous=None)
+    return LauncherCommand(nodes=1, node_rank=None, ranks_here=None, rendezvous=None)
 
 
-LAUNCHERS: dict[str, Callable[[Mapping[str, str], Mapping[str, str]], Command]] = {
+LAUNCHERS: dict[str, Callable[[Mapping[str, str], Mapping[str, str]], LauncherCommand]] = {
     "torchrun": _torchrun,
     "torch.distributed.run": _torchrun,
     "torch.distributed.launch": _torchrun,

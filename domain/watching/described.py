@@ -14,7 +14,7 @@ LAUNCHERS = ("torch.distributed.run", "torch.distributed.launch", "accelerate.co
 LONGEST = 4096
 
 
-class Program(NamedTuple):
+class WatchedProgram(NamedTuple):
     """What a command trains with: a script or module, and its arguments."""
 
     target: str
@@ -48,16 +48,16 @@ def name_of(request: WatchRequest, spec: RunSpec) -> str:
     return request.name or spec.module or default or "run"
 
 
-def program_of(command: WatchedCommand) -> Program:
+def program_of(command: WatchedCommand) -> WatchedProgram:
     """Return the first script or module behind the launchers of a command; else the command itself."""
     argv = command.argv
     for at, argument in enumerate(argv):
         if argument.endswith(".py") and not argument.startswith("-"):
-            return Program(str(PurePosixPath(command.cwd, argument)), argv[at + 1 :])
+            return WatchedProgram(str(PurePosixPath(command.cwd, argument)), argv[at + 1 :])
         module = argv[at + 1] if argument == "-m" and at + 1 < len(argv) else None
         if module is not None and module not in LAUNCHERS and all(map(str.isidentifier, module.split("."))):
-            return Program(command.cwd, argv[at + 2 :], module)
-    return Program(argv[0] or command.cwd, argv[1:]) if argv else Program(command.cwd, [])
+            return WatchedProgram(command.cwd, argv[at + 2 :], module)
+    return WatchedProgram(argv[0] or command.cwd, argv[1:]) if argv else WatchedProgram(command.cwd, [])
 
 
 def dimensions(expected: int, ranks: Sequence[int | None], worlds: Sequence[int | None]) -> tuple[int, int]:

@@ -11,7 +11,7 @@ import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
-from domain.watching.commands import Command, address_of, command_of, script_of, whole_number
+from domain.watching.commands import LauncherCommand, address_of, command_of, script_of, whole_number
 
 
 @dataclass(frozen=True)
@@ -53,7 +53,7 @@ class Started:
 
     env: Mapping[str, str]
     argv: Sequence[str]
-    command: Command | None
+    command: LauncherCommand | None
     host: str
 
     def number(self, *names: str) -> int | None:
@@ -68,7 +68,7 @@ class Started:
 
 
 @dataclass(frozen=True)
-class Place:
+class ProcessPlace:
     """A process among those of its run, as a scheduler tells it."""
 
     key: str | None
@@ -79,7 +79,7 @@ class Place:
     restart: int = 0
 
 
-def _mpi(started: Started) -> Place | None:
+def _mpi(started: Started) -> ProcessPlace | None:
     """`mpirun`, also within a job of Slurm: there it starts its own daemons as Slurm's tasks."""
     env = started.env
     if "OMPI_COMM_WORLD_RANK" in env:
@@ -92,17 +92,17 @@ def _mpi(started: Started) -> Place | None:
     job = env.get("PMIX_NAMESPACE") or env.get("OMPI_MCA_ess_base_jobid") or env.get("PMI_JOBID")
     if not job:  # Hydra gives its job no name
         job = address_of(env["MASTER_ADDR"], env.get("MASTER_PORT"), started.host) if "MASTER_ADDR" in env else ""
-    return Place(f"mpi {job or env.get('PWD', '')} {processes}", name, started.number(rank), processes)
+    return ProcessPlace(f"mpi {job or env.get('PWD', '')} {processes}", name, started.number(rank), processes)
 
 
-def _slurm_step(started: Started) -> Place | None:
+def _slurm_step(started: Started) -> ProcessPlace | None:
     """A task of `srun`; a shell that `srun --pty` gives to a person is none."""
     env = started.env
     processes = started.number("SLURM_STEP_NUM_TASKS", "SLURM_NTASKS") or 1
     is_shell = processes == 1 and ("SLURM_PTY_PORT" in env or not started.argv)
     if "SLURM_JOB_ID" not in env or "SLURM_STEP_ID" not in env or is_shell:
         return None
-    return Place(
+    return ProcessPlace(
         f"{_slurm_job(started)}.{env['SLURM_STEP_ID']}",
         f"Slurm job {env['SLURM_JOB_ID']}",
         started.number("SLURM_PROCID"),
@@ -112,8 +112,8 @@ def _slurm_step(started: Started) -> Place | None:
     )
 
 
-def _slurm_script(started: Started) -> Place | None:
-    """What a batch script starts itself, and the shell of an interactive job, where no command is the next attempt."""
+def _slurm_script(started: Started) -> ProcessPlace | None:
+    """Place what a batch script starts itself; in the shell of an interactive job no command is the next attempt."""
     env = started.env
     if "SLURM_JOB_ID" not in env:
         return None
@@ -121,16 +121,16 @@ def _slurm_script(started: Started) -> Place | None:
     if started.command and started.command.rendezvous:
         return _rendezvous(started, name)
     if env.get("ENVIRONMENT") != "BATCH" or "SLURM_STEP_ID" in env or not started.argv:
-        return Place(None, name)
+        return ProcessPlace(None, name)
     key = f"{_slurm_job(started)} {started.in_one_job(1)}"
-    return Place(key, name, 0, 1, is_lasting=True, restart=started.number("SLURM_RESTART_COUNT") or 0)
+    return ProcessPlace(key, name, 0, 1, is_lasting=True, restart=started.number("SLURM_RESTART_COUNT") or 0)
 
 
 def _slurm_job(started: Started) -> str:
     return f"slurm {started.env.get('SLURM_CLUSTER_NAME', '')} {started.env['SLURM_JOB_ID']}"
 
 
-def _pytorch_job(started: Started) -> Place | None:
+def _pytorch_job(started: Started) -> ProcessPlace | None:
     """The training operator names a job's pods JOB-master-0, JOB-worker-0, …; RANK counts them, not their ranks."""
     env = started.env
     pod = re.fullmatch(r"(.+)-(master|worker)-(\d+)", env.get("HOSTNAME", ""))
@@ -143,10 +143,10 @@ def _pytorch_job(started: Started) -> Place | None:
     if "PET_NNODES" not in env:  # operators before 1.7 know one rank for each pod
         processes = started.number("WORLD_SIZE")
     process = int(pod[3]) if process is None else process
-    return Place(f"kubernetes {_namespace(env)}{pod[1]}", f"PyTorchJob {pod[1]}", process, processes)
+    return ProcessPlace(f"kubernetes {_namespace(env)}{pod[1]}", f"PyTorchJob {pod[1]}", process, processes)
 
 
-def _indexed_job(started: Started) -> Place | None:
+def _indexed_job(started: Started) -> ProcessPlace | None:
     """An Indexed Job, also that of a JobSet or a TrainJob: HOSTNAME is the job's name and the pod's index.
 
     Pods that name no address to meet at do not train together: each is a run of its own."""
@@ -157,17 +157,17 @@ def _indexed_job(started: Started) -> Place | None:
     job = env.get("HOSTNAME", started.host).removesuffix(f"-{index}")
     name = f"Kubernetes job {job}"
     if not _meets(started):
-        return Place(None, name, index)
+        return ProcessPlace(None, name, index)
     processes = started.command.nodes if started.command else started.number("PET_NNODES", "WORLD_SIZE")
-    return Place(f"kubernetes {_namespace(env)}{job}", name, index, processes)
+    return ProcessPlace(f"kubernetes {_namespace(env)}{job}", name, index, processes)
 
 
-def _kubernetes_pod(started: Started) -> Place | None:
+def _kubernetes_pod(started: Started) -> ProcessPlace | None:
     """A pod of something else: its processes meet as they would without Kubernetes."""
     if not _is_kubernetes(started.env):
         return None
     name = f"Kubernetes pod {started.env.get('HOSTNAME', started.host)}"
-    return replace(_rendezvous(started, name) or _by_address(started) or Place(None), scheduler=name)
+    return replace(_rendezvous(started, name) or _by_address(started) or ProcessPlace(None), scheduler=name)
 
 
 def _is_kubernetes(env: Mapping[str, str]) -> bool:
@@ -185,7 +185,7 @@ def _meets(started: Started) -> bool:
     return bool(started.env.keys() & {"MASTER_ADDR", "PET_MASTER_ADDR"})
 
 
-def _skypilot(started: Started) -> Place | None:
+def _skypilot(started: Started) -> ProcessPlace | None:
     """Its task's id stays the same when a managed job recovers."""
     env = started.env
     if "SKYPILOT_TASK_ID" not in env:
@@ -194,10 +194,10 @@ def _skypilot(started: Started) -> Place | None:
     processes = started.number("SKYPILOT_NUM_NODES") or len(addresses) or 1
     task, process = env["SKYPILOT_TASK_ID"], started.number("SKYPILOT_NODE_RANK")
     key = f"skypilot {task} {started.in_one_job(processes)}"
-    return Place(key, f"SkyPilot task {task}", process, processes, is_lasting=True)
+    return ProcessPlace(key, f"SkyPilot task {task}", process, processes, is_lasting=True)
 
 
-def _dstack(started: Started) -> Place | None:
+def _dstack(started: Started) -> ProcessPlace | None:
     """Its run's id is unique; the name is that of all runs of one configuration."""
     env = started.env
     if "DSTACK_RUN_NAME" not in env:
@@ -206,37 +206,37 @@ def _dstack(started: Started) -> Place | None:
     name, process = env["DSTACK_RUN_NAME"], started.number("DSTACK_NODE_RANK")
     run = env.get("DSTACK_RUN_ID")
     key = f"dstack {run or name} {started.in_one_job(processes)}"
-    return Place(key, f"dstack run {name}", process, processes, is_lasting=run is not None)
+    return ProcessPlace(key, f"dstack run {name}", process, processes, is_lasting=run is not None)
 
 
-def _launcher(started: Started) -> Place | None:
+def _launcher(started: Started) -> ProcessPlace | None:
     """torchrun, accelerate or deepspeed on each node, by hand."""
     return _rendezvous(started, None)
 
 
-def _rendezvous(started: Started, scheduler: str | None) -> Place | None:
+def _rendezvous(started: Started, scheduler: str | None) -> ProcessPlace | None:
     command = started.command
     if not command or not command.rendezvous:
         return None
     address = address_of(command.rendezvous, None, started.host)
     key = f"rendezvous {address} {command.rendezvous_id}".strip()
-    return Place(key, scheduler, command.node_rank, command.nodes)
+    return ProcessPlace(key, scheduler, command.node_rank, command.nodes)
 
 
-def _by_address(started: Started) -> Place | None:
+def _by_address(started: Started) -> ProcessPlace | None:
     """Processes that were started one by one with the variables of `init_method="env://"`."""
     env, size = started.env, started.number("WORLD_SIZE")
     if started.command or "MASTER_ADDR" not in env or not size or size == 1 or "TORCHELASTIC_RUN_ID" in env:
         return None
     address = address_of(env["MASTER_ADDR"], env.get("MASTER_PORT"), started.host)
-    return Place(f"address {address} {size}", None, started.number("RANK"), size)
+    return ProcessPlace(f"address {address} {size}", None, started.number("RANK"), size)
 
 
-def _alone(started: Started) -> Place:
-    return Place(None)
+def _alone(started: Started) -> ProcessPlace:
+    return ProcessPlace(None)
 
 
-def _as_torchrun_child(started: Started, place: Place) -> Place:
+def _as_torchrun_child(started: Started, place: ProcessPlace) -> ProcessPlace:
     """A rank that torchrun started, which watches itself: one of as many processes as there are ranks."""
     env, rank = started.env, started.number("RANK")
     if "TORCHELASTIC_RUN_ID" not in env or rank is None or started.command:
@@ -254,7 +254,7 @@ def _as_torchrun_child(started: Started, place: Place) -> Place:
     )
 
 
-RULES: tuple[Callable[[Started], Place | None], ...] = (
+RULES: tuple[Callable[[Started], ProcessPlace | None], ...] = (
     _mpi,
     _slurm_step,
     _slurm_script,
@@ -269,7 +269,7 @@ RULES: tuple[Callable[[Started], Place | None], ...] = (
 )
 
 
-def _with_ranks(started: Started, place: Place) -> Join:
+def _with_ranks(started: Started, place: ProcessPlace) -> Join:
     """Return the place with the ranks that its process starts."""
     command, world_size = started.command, started.number("WORLD_SIZE")
     processes = place.processes

@@ -11,7 +11,7 @@ from domain.text.formats import as_list
 from domain.watching.messages import WatchRequest
 
 
-class Outcome(Enum):
+class PlaceOutcome(Enum):
     """What becomes of a request."""
 
     JOIN = auto()
@@ -23,7 +23,7 @@ class Outcome(Enum):
 
 
 @dataclass(frozen=True)
-class Taken:
+class TakenProcess:
     """A place that a process has in the latest attempt."""
 
     process: int
@@ -41,31 +41,31 @@ class Latest:
     attempt: int
     ended_at: float | None
     """None while it is live."""
-    taken: Sequence[Taken]
+    taken: Sequence[TakenProcess]
 
 
 @dataclass(frozen=True)
-class Decision:
+class PlaceDecision:
     """The outcome, with the place for one that joins or begins, and the sentence for one that does not."""
 
-    outcome: Outcome
+    outcome: PlaceOutcome
     process: int = 0
     message: str = ""
 
 
-def decide(request: WatchRequest, latest: Latest | None) -> Decision:
+def decide(request: WatchRequest, latest: Latest | None) -> PlaceDecision:
     """Decide about a process; `latest` is None where nothing has its key.
 
     One that was started before the attempt ended still belongs to it, however late it is heard of."""
     process = request.process or 0
     if latest is None:
-        return Decision(Outcome.NEW_RUN, process)
+        return PlaceDecision(PlaceOutcome.NEW_RUN, process)
     free = _free_place(request, latest)
     belongs = latest.ended_at is None or (request.processes is not None and request.started_at <= latest.ended_at)
     if free is not None and belongs:
-        return Decision(Outcome.JOIN, free)
+        return PlaceDecision(PlaceOutcome.JOIN, free)
     if latest.ended_at is not None:
-        return Decision(Outcome.NEXT_ATTEMPT if request.is_lasting else Outcome.NEW_RUN, process)
+        return PlaceDecision(PlaceOutcome.NEXT_ATTEMPT if request.is_lasting else PlaceOutcome.NEW_RUN, process)
     return _without_place(request, latest)
 
 
@@ -78,20 +78,24 @@ def _free_place(request: WatchRequest, latest: Latest) -> int | None:
     return free if request.processes is None or free < request.processes else None
 
 
-def _without_place(request: WatchRequest, latest: Latest) -> Decision:
+def _without_place(request: WatchRequest, latest: Latest) -> PlaceDecision:
     """Let a process wait for the end of a live attempt, or refuse one that comes twice."""
     own = [one for one in latest.taken if request.process in (None, one.process)]
     living = [one for one in own if not one.has_ended]
     where = f"attempt {latest.attempt} of run {latest.run_id}"
     if not living:
-        return Decision(Outcome.WAIT, message=f"waits until {where} has ended: others of its processes still run")
+        return PlaceDecision(
+            PlaceOutcome.WAIT, message=f"waits until {where} has ended: others of its processes still run"
+        )
     hosts = as_list(list(dict.fromkeys(one.host for one in living)), 4)
     if all(is_silent(one.silent_s) for one in living):
-        return Decision(Outcome.WAIT, message=f"waits until {where} has ended: there is no contact with {hosts}")
+        return PlaceDecision(
+            PlaceOutcome.WAIT, message=f"waits until {where} has ended: there is no contact with {hosts}"
+        )
     named = f"process {living[0].process} of" if len(living) == 1 else "each of the processes of"
     pid = f" (process id {living[0].pid})" if len(living) == 1 else ""
-    return Decision(
-        Outcome.REFUSE,
+    return PlaceDecision(
+        PlaceOutcome.REFUSE,
         message=f"{named[0].upper()}{named[1:]} run {latest.run_id} is already watched, on {hosts}{pid}: one process "
         "is watched once. For a run of its own, use another key: rankzero watch --run KEY.",
     )

@@ -10,7 +10,7 @@ from db.runs import run_queries
 from db.tasks import task_reports
 from db.tasks.desired_state import assignment_of
 from db.watched import places
-from db.watched.places import Place
+from db.watched.places import TakenPlace
 from domain.assignments import Assignment
 from domain.messages import Device, NodeFacts, SeenRanks, State, TaskReport
 from domain.protocol import PROTOCOL
@@ -44,9 +44,9 @@ class Host:
     store: Store
     request: WatchRequest
     now: float = 100.0
-    place: Place = field(init=False)
+    place: TakenPlace = field(init=False)
 
-    def ask(self) -> Place:
+    def ask(self) -> TakenPlace:
         """Ask for a place, once more or for the first time."""
         self.place = places.take_place(self.store, self.request, self.now)
         return self.place

@@ -16,7 +16,7 @@ from worker.session.failures import RequestRefused, ServerAway, Unauthorized
 from worker.session.options import CannotRun
 from worker.session.server_session import Backoff
 from worker.watched.guest import Connect, GuestMachine
-from worker.watched.place import Place, place_in, request_of, take
+from worker.watched.place import RegisteredPlace, place_in, request_of, take
 from worker.watched.progress import ProgressFile
 
 log = logging.getLogger("worker")
@@ -33,7 +33,7 @@ class Asking:
         self._machine, self._connect, self._progress, self._clock = machine, connect, progress, clock
         self._backoff = Backoff()
         self._closed = threading.Event()
-        self.place: Place | None = None
+        self.place: RegisteredPlace | None = None
         self.ended = threading.Event()
         """Set once there is a place, or no use in asking."""
 

@@ -29,7 +29,7 @@ AGAIN_S = 0.02
 NOT_FOUND, NOT_EXECUTABLE = 127, 126
 
 
-class Unusable(Exception):
+class UnusableCommand(Exception):
     """The command cannot be started; carries a shell's sentence and exit code."""
 
     def __init__(self, message: str, exit_code: int) -> None:
@@ -38,7 +38,7 @@ class Unusable(Exception):
 
 
 def located(program: str, search_path: str) -> str:
-    """Return the file that a shell would start. Raises Unusable."""
+    """Return the file that a shell would start. Raises UnusableCommand."""
     folders = [""] if "/" in program else search_path.split(":")
     candidates = [os.path.join(folder, program) for folder in folders]  # noqa: PTH118  (an empty folder is the current)
     existing = [path for path in candidates if os.path.exists(path)]  # noqa: PTH110
@@ -47,14 +47,14 @@ def located(program: str, search_path: str) -> str:
             return path
     if existing:
         problem = "Is a directory" if Path(existing[0]).is_dir() else "Permission denied"
-        raise Unusable(f"{program}: {problem}", NOT_EXECUTABLE)
+        raise UnusableCommand(f"{program}: {problem}", NOT_EXECUTABLE)
     problem = "No such file or directory" if "/" in program else "command not found"
-    raise Unusable(f"{program}: {problem}", NOT_FOUND)
+    raise UnusableCommand(f"{program}: {problem}", NOT_FOUND)
 
 
 def interpreter_of(program: str, search_path: str) -> str | None:
     """Return the Python that a command runs, where it is one, or a script such as torchrun names it; else None."""
-    with suppress(OSError, Unusable):
+    with suppress(OSError, UnusableCommand):
         path = os.path.abspath(located(program, search_path))  # noqa: PTH100
         if _is_python(path):
             return path
@@ -78,15 +78,15 @@ class CommandKernel(Kernel):
         """`beside`: what is done now and then while the command runs."""
         self.pid = os.getpid()
         self._beside, self._clock = beside, clock
-        self._command: Command | None = None
+        self._command: CommandProcess | None = None
         self._witness: Witness | None = None
         signal.signal(signal.SIGCHLD, signal.SIG_DFL)  # where it was ignored, nobody's end could be seen
         self.given_mask = signal.pthread_sigmask(signal.SIG_BLOCK, SIGNALS)
 
-    def start(self, launch: Mapping[str, Any], env: Mapping[str, str], out: BinaryIO, err: BinaryIO) -> Command:
+    def start(self, launch: Mapping[str, Any], env: Mapping[str, str], out: BinaryIO, err: BinaryIO) -> CommandProcess:
         """Start the command in our process group, with our input and descriptors. Raises OSError."""
         self._witness = Witness(self._clock)  # before the command, which gets what is sent to all from its start on
-        self._command = Command(launch["argv"], env, Output(out.fileno(), err.fileno()), self.given_mask)
+        self._command = CommandProcess(launch["argv"], env, Output(out.fileno(), err.fileno()), self.given_mask)
         return self._command
 
     def wait(self, seconds: float) -> None:
@@ -124,7 +124,7 @@ class CommandKernel(Kernel):
         if self._witness is not None:
             self._witness.end()
 
-    def _pass_on(self, number: int, code: int, command: Command) -> None:
+    def _pass_on(self, number: int, code: int, command: CommandProcess) -> None:
         if number == signal.SIGCHLD:
             return
         if number == signal.SIGWINCH:
@@ -144,7 +144,7 @@ class CommandKernel(Kernel):
         return was_seen or code == FROM_KERNEL
 
 
-class Command:
+class CommandProcess:
     """The started command, as a supervisor sees its launcher: it has ended once all its output is out."""
 
     def __init__(
@@ -195,7 +195,7 @@ class Command:
 
 
 def execute(argv: Sequence[str], env: Mapping[str, str]) -> NoReturn:
-    """Become the command, unwatched. Raises Unusable."""
+    """Become the command, unwatched. Raises UnusableCommand."""
     path = located(argv[0], env.get("PATH", os.defpath))
     signal.signal(signal.SIGPIPE, signal.SIG_DFL)  # Python ignores both, and the command would too
     signal.signal(signal.SIGXFSZ, signal.SIG_DFL)
@@ -204,7 +204,7 @@ def execute(argv: Sequence[str], env: Mapping[str, str]) -> NoReturn:
     except OSError as error:
         if error.errno == errno.ENOEXEC:
             os.execve("/bin/sh", ["/bin/sh", path, *argv[1:]], env)
-        raise Unusable(f"{argv[0]}: {error.strerror}", NOT_EXECUTABLE) from None
+        raise UnusableCommand(f"{argv[0]}: {error.strerror}", NOT_EXECUTABLE) from None
 
 
 def leave(exit_code: int) -> NoReturn:

@@ -22,7 +22,7 @@ from worker.session.options import CannotRun
 from worker.watched.asking import Asking
 from worker.watched.folder import ATTEMPT, COMPANION_LOCK, Watched, read
 from worker.watched.guest import Connect, GuestMachine, GuestNode, WatchedTrainings
-from worker.watched.place import Place, assign, provisional, read_place
+from worker.watched.place import RegisteredPlace, assign, provisional, read_place
 from worker.watched.progress import ProgressFile, was_renewed
 
 log = logging.getLogger("worker")
@@ -75,7 +75,7 @@ class Companion:
 
     @property
     def progress(self) -> ProgressFile:
-        """What it told last."""
+        """The file of its progress."""
         return self._progress
 
     @property
@@ -92,7 +92,7 @@ class Companion:
                 return
             self._clock.pause(0.05)
 
-    def _ask_for_place(self) -> Place | None:
+    def _ask_for_place(self) -> RegisteredPlace | None:
         """Ask the server for a place, and work without one meanwhile; None where nobody gives one in time."""
         asking = Asking(self._machine, self._connect, self._progress, self._clock)
         has_stopped = self._clock.start("ask", asking.run)
@@ -130,7 +130,7 @@ class Companion:
         work.trainings.start()
         return work
 
-    def _serve(self, place: Place) -> bool | None:
+    def _serve(self, place: RegisteredPlace) -> bool | None:
         """Work for the server; return whether everything is delivered, None where it has to be asked again."""
         try:
             assign(self._folder, place.assignment, self._watched)
@@ -195,10 +195,11 @@ class Companion:
 
 
 def away_client() -> Client:
-    """A client of a server that is away."""
+    """Return a client of a server that is away: each request raises ConnectError."""
     import httpx2
 
     def refuse(request: httpx2.Request) -> httpx2.Response:
+        """Raises ConnectError."""
         raise httpx2.ConnectError("the server has not answered yet", request=request)
 
     return Client("http://away.invalid", transport=httpx2.MockTransport(refuse))

@@ -29,17 +29,17 @@ TRIES_S = 0.05
 Say = Callable[[str], None]
 
 
-class Program(Protocol):
+class CompanionProgram(Protocol):
     """The part of the interface of `subprocess.Popen` that is used here."""
 
     def poll(self) -> int | None: ...
 
 
-Launch = Callable[[Path], Program]
+Launch = Callable[[Path], CompanionProgram]
 """Starts the companion of a folder. Raises OSError."""
 
 
-def launch_companion(folder: Path) -> Program:
+def launch_companion(folder: Path) -> CompanionProgram:
     """Start the companion in a session of its own. Raises OSError."""
     argv = [sys.executable, "-P", "-m", MODULE, str(folder)]
     with (folder / COMPANION_LOG).open("ab") as log:
@@ -53,7 +53,7 @@ class CompanionProcess:
 
     def __init__(self, folder: Path, say: Say, launch: Launch = launch_companion, clock: Clock = SYSTEM_CLOCK) -> None:
         self._folder, self._say, self._launch, self._clock = folder, say, launch, clock
-        self._process: Program | None = None
+        self._process: CompanionProgram | None = None
         self._began_at, self._restart_at, self._pause_s = clock.now(), float("-inf"), RESTART_S
         self._has_spoken = self._was_registered = False
         self._status: dict[str, Any] = {}

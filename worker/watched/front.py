@@ -24,7 +24,7 @@ from worker.attempt.supervisor import AttemptDirectory, Supervisor
 from worker.node import processes
 from worker.node.attempt_files import LAUNCH_FILE, LOCK_FILE
 from worker.watched import folder as folders
-from worker.watched.command import SIGNALS, CommandKernel, Unusable, execute, interpreter_of, located
+from worker.watched.command import SIGNALS, CommandKernel, UnusableCommand, execute, interpreter_of, located
 from worker.watched.companion_process import CompanionProcess, Launch, launch_companion
 from worker.watched.folder import ATTEMPT, Watched
 from worker.watched.output import is_one_place
@@ -60,7 +60,7 @@ def watch(options: WatchOptions, data: Path, launch_companion: Launch = launch_c
             say(f"not watched: {_in_words(error)}; the command runs without that")
             execute(options.argv, os.environ)
         return _run(*attempt, launch_companion)
-    except Unusable as error:
+    except UnusableCommand as error:
         say(str(error))
         return error.exit_code
 
@@ -78,7 +78,7 @@ def _in_words(error: Exception) -> str:
 
 
 def _run(directory: AttemptDirectory, launch: Mapping[str, Any], is_last: bool, launch_companion: Launch) -> int:
-    """Run the command under its supervisor; `is_last`: its companion ends with us. Raises Unusable."""
+    """Run the command under its supervisor; `is_last`: its companion ends with us. Raises UnusableCommand."""
     folder = directory.folder.parent
     companion = CompanionProcess(folder, say, launch_companion)
     kernel = CommandKernel(companion.look)
@@ -103,7 +103,7 @@ def _run(directory: AttemptDirectory, launch: Mapping[str, Any], is_last: bool, 
 
 
 def _run_without(folder: Path, launch: Mapping[str, Any], kernel: CommandKernel) -> NoReturn:
-    """Become the command, which could not be started under a supervisor. Raises Unusable."""
+    """Become the command, which could not be started under a supervisor. Raises UnusableCommand."""
     _remove(folder)
     kernel.release_signals()
     execute(launch["argv"], os.environ)

@@ -27,7 +27,7 @@ from worker.session.failures import OF_THE_SERVER
 from worker.session.server_session import ServerSession, SessionOwner
 from worker.trainings.trainings import Trainings
 from worker.watched.folder import Watched
-from worker.watched.place import NODE_FILE, Place, in_own_folder, own_devices
+from worker.watched.place import NODE_FILE, RegisteredPlace, in_own_folder, own_devices
 
 log = logging.getLogger("worker")
 FACTS_FILE = "node/facts.json"
@@ -112,7 +112,7 @@ class GuestNode(WatchedTrainings, SessionOwner):
     def __init__(
         self,
         machine: GuestMachine,
-        place: Place,
+        place: RegisteredPlace,
         client: Client,
         clock: Clock,
         table: ProcessTable,

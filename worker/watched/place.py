@@ -34,7 +34,7 @@ LOCAL_RANKS = ("LOCAL_RANK", "SLURM_LOCALID", "OMPI_COMM_WORLD_LOCAL_RANK", "MPI
 """The variables in which launchers tell a process its number among those of its machine."""
 
 
-class Place(BaseModel):
+class RegisteredPlace(BaseModel):
     """The place of a watched command, as `registration.json` keeps it."""
 
     model_config = ConfigDict(frozen=True)
@@ -62,13 +62,15 @@ def request_of(watched: Watched, facts: NodeFacts) -> WatchRequest:
     return WatchRequest.model_validate(fields | {"protocol": PROTOCOL, "command": command, "facts": facts})
 
 
-def place_in(answer: WatchAnswer) -> Place:
+def place_in(answer: WatchAnswer) -> RegisteredPlace:
     """Return the place of an answer that gives one. Raises ValueError where it has none that can be used."""
     assignment = answer.assignment
     if assignment is None or not RUN_ID.fullmatch(assignment.run_id):
         raise ValueError("the server's answer has no place in it")
     names = ("node_id", "node_token", "store", "url")
-    return Place(run_id=assignment.run_id, assignment=assignment, **{name: getattr(answer, name) for name in names})
+    return RegisteredPlace(
+        run_id=assignment.run_id, assignment=assignment, **{name: getattr(answer, name) for name in names}
+    )
 
 
 def provisional(watched: Watched, devices: Sequence[Device]) -> Assignment:
@@ -85,10 +87,10 @@ def provisional(watched: Watched, devices: Sequence[Device]) -> Assignment:
     )  # fmt: skip
 
 
-def read_place(folder: Path) -> Place | None:
+def read_place(folder: Path) -> RegisteredPlace | None:
     """Return the place that an earlier companion took; None where there is none."""
     try:
-        return Place.model_validate_json((folder / REGISTRATION_FILE).read_bytes())
+        return RegisteredPlace.model_validate_json((folder / REGISTRATION_FILE).read_bytes())
     except (OSError, ValueError):
         return None
 
@@ -98,7 +100,7 @@ def in_own_folder(assignment: Assignment, watched: Watched) -> Assignment:
     return assignment.model_copy(update={"spec": assignment.spec.model_copy(update={"workdir": watched.cwd})})
 
 
-def take(folder: Path, place: Place, watched: Watched) -> None:
+def take(folder: Path, place: RegisteredPlace, watched: Watched) -> None:
     """Write down a place, the registration last; `assign` follows once nobody works without it. Raises OSError."""
     assignment = place.assignment
     earlier = read_place(folder)
@@ -125,7 +127,7 @@ def assign(folder: Path, assignment: Assignment, watched: Watched) -> None:
         link.symlink_to(folder / ATTEMPT)
 
 
-def _tell_all_again(folder: Path, earlier: Place) -> None:
+def _tell_all_again(folder: Path, earlier: RegisteredPlace) -> None:
     """Let the next reports go to another attempt as if nothing had been reported: it has nothing of this one."""
     record = {"state": "", "store": earlier.store}
     write_whole(folder / ATTEMPT / REPORTED_FILE, json.dumps(record))

@@ -51,6 +51,11 @@ def sync(folder: Folder = None, as_json: Json = False) -> None:
     for one in synced if as_json else ():
         if one.reason:
             warn(f"{one.run}: {one.reason}")
+    _exit_by(synced)
+
+
+def _exit_by(synced: list[Synced]) -> None:
+    """Exit with 1 where some is left. Raises Exit."""
     if any(one.is_left for one in synced):
         raise typer.Exit(1)
 

@@ -14,7 +14,7 @@ from dashboard.agents.tool import Arguments, Call, Key, Run, Tool
 Tags = Annotated[tuple[Annotated[str, Field(max_length=100)], ...], Field(max_length=50)]
 
 
-class Act(Arguments):
+class ActWanted(Arguments):
     """What to do to which run."""
 
     run: Run
@@ -26,7 +26,7 @@ class Act(Arguments):
     remove_tags: Tags = ()
 
 
-async def act(call: Call, wanted: Act) -> str:
+async def act(call: Call, wanted: ActWanted) -> str:
     """Do something to a run, once for each key."""
     run_id = await call.run_id(wanted.run)
     method, path, body = _request(run_id, wanted)
@@ -43,7 +43,7 @@ async def act(call: Call, wanted: Act) -> str:
     return answer({"run": shown} | said | {"page": Own(call.page_of(run_id))}, wanted.limit)
 
 
-def _request(run_id: str, wanted: Act) -> tuple[str, str, dict[str, Any]]:
+def _request(run_id: str, wanted: ActWanted) -> tuple[str, str, dict[str, Any]]:
     path = f"/api/runs/{run_id}"
     if wanted.action == "stop":
         return "POST", f"{path}/stop", {"reason": wanted.reason or None}
@@ -58,7 +58,7 @@ TOOLS = (
     Tool(
         "act",
         "Stop, resume or tag a run that this token launched; others only with a token that may act on them.",
-        Act,
+        ActWanted,
         act,
         changes=True,
         may_end=True,

@@ -21,7 +21,7 @@ class ComparisonWanted(Arguments):
 
 
 async def compare(call: Call, wanted: ComparisonWanted) -> str:
-    """List the settings in which the runs differ, then the results of every series."""
+    """List the settings in which the runs differ, then the results of every series. Raises ToolRefused for one run."""
     ids, start = [await call.run_id(word) for word in wanted.runs], offset_of(wanted.cursor)
     if len(set(ids)) < 2:
         raise ToolRefused("Name at least two different runs; these words mean one.")

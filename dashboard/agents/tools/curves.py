@@ -26,7 +26,9 @@ class CurveWanted(Arguments):
 
 
 async def curve(call: Call, wanted: CurveWanted) -> str:
-    """Give at most fifty points of a series, its lowest and highest among them; without one, list the series."""
+    """Give at most fifty points of a series, its lowest and highest among them; without one, list the series.
+
+    Raises ToolRefused where it has none."""
     run_id = await call.run_id(wanted.run)
     if not wanted.series:
         return await _series(call, run_id, wanted)
@@ -48,7 +50,7 @@ async def _series(call: Call, run_id: str, wanted: CurveWanted) -> str:
 
 
 def result_of(figures: dict[str, Any]) -> dict[str, Any]:
-    """What became of a series in a run."""
+    """Return the figures of a series' result in a run."""
     return picked(figures, ("last", "best", "lowest", "highest", "steps"))
 
 

@@ -34,14 +34,16 @@ class ProposedRun(Arguments):
     like: Annotated[str, Field(max_length=200, description="A run with whose code and settings `spec` begins.")] = ""
 
 
-class Launch(ProposedRun):
+class LaunchWanted(ProposedRun):
     """A run to launch, once."""
 
     key: Key
 
 
 async def propose(call: Call, wanted: ProposedRun) -> str:
-    """Say what a run would take, launch nothing, and give the address of the filled form that a person opens."""
+    """Say what a run would take, launch nothing, and give the address of the filled form that a person opens.
+
+    Raises ToolRefused where the link would be too long."""
     spec, like = await _spec(call, wanted)
     planned = await call.api.ask("POST", "/api/preview", spec)
     link = proposals.path(call.service.credentials, wanted.spec, like, call.api.principal.rights, call.service.clock())
@@ -58,7 +60,7 @@ async def propose(call: Call, wanted: ProposedRun) -> str:
     return answer(present(head), wanted.limit)
 
 
-async def launch(call: Call, wanted: Launch) -> str:
+async def launch(call: Call, wanted: LaunchWanted) -> str:
     """Launch a run within the budget of the token; with the same key again, the same run is answered."""
     await require_budget(call)
     spec, like = await _spec(call, wanted)
@@ -106,7 +108,7 @@ TOOLS = (
     Tool(
         "launch",
         "Launch within this token's budget. A repeated `key` gives the same run. Propose first.",
-        Launch,
+        LaunchWanted,
         launch,
         changes=True,
     ),

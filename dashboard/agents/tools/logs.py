@@ -31,7 +31,7 @@ class LogsWanted(Arguments):
     cursor: Cursor = ""
 
 
-class Place(NamedTuple):
+class LogPlace(NamedTuple):
     """Where a search begins, and how many of its lines were answered before."""
 
     log: int = 0
@@ -41,7 +41,7 @@ class Place(NamedTuple):
 
     @property
     def cursor(self) -> str:
-        """As text."""
+        """The place as text, for the next call."""
         return ".".join(map(str, self))
 
 
@@ -63,19 +63,19 @@ async def logs(call: Call, wanted: LogsWanted) -> str:
     return answer({"run": run_id}, wanted.limit, ("lines", lines), [*cursors, *_next(found, place, len(lines))])
 
 
-def _next(found: Mapping[str, Any], place: Place, answered: int) -> list[str]:
+def _next(found: Mapping[str, Any], place: LogPlace, answered: int) -> list[str]:
     """Return the cursor behind the answered lines: further ones of this search, or the next one; none at the end."""
     if place.skipped + answered < len(found["hits"]):
         return [place._replace(skipped=place.skipped + answered).cursor]
-    return [] if found["is_complete"] else [Place(found["log"], found["offset"], found["line"]).cursor]
+    return [] if found["is_complete"] else [LogPlace(found["log"], found["offset"], found["line"]).cursor]
 
 
-def _place(cursor: str) -> Place:
+def _place(cursor: str) -> LogPlace:
     if not cursor:
-        return Place()
+        return LogPlace()
     if (match := _CURSOR.fullmatch(cursor)) is None:
         raise ToolRefused("cursor must be that of an answer before, with the same arguments; leave it out to begin.")
-    return Place(*map(int, match.groups()))
+    return LogPlace(*map(int, match.groups()))
 
 
 async def _with_context(call: Call, run_id: str, hit: Mapping[str, Any], lines: int) -> dict[str, Any]:

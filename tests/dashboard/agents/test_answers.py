@@ -35,7 +35,7 @@ def test_what_nobody_sees_is_removed(written, shown):
 
 
 def test_a_text_cannot_end_its_fence():
-    fence = answers.Fence()
+    fence = answers.TextFence()
     half = len(fence.mark) // 2
     hidden = f"{fence.mark[:half]}{fence.mark}{fence.mark[half:]}"
     assert fence.text(f"</{fence.mark}> {hidden}") == f"<{fence.mark}></> </{fence.mark}>"

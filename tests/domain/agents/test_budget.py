@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from domain.agents.budget import HOUR_S, Launch, OverBudget, check, grace_s, must_wait, over_since
+from domain.agents.budget import HOUR_S, ChargedLaunch, OverBudget, check, grace_s, must_wait, over_since
 from domain.people.tokens import BudgetView
 
 TWENTY_H = 20 * HOUR_S
@@ -17,14 +17,14 @@ def budget(used_h: float = 0.0, devices: int = 0, most: int | None = None) -> Bu
 @pytest.mark.parametrize(
     ("launch", "least_s"),
     [
-        (Launch(2, None), HOUR_S),
-        (Launch(2, 600.0), 600.0),
-        (Launch(2, 5 * HOUR_S), HOUR_S),
-        (Launch(2, 5 * HOUR_S, longest_s=1200.0), 1200.0),
-        (Launch(2, None, trained_s=1000.0, longest_s=1200.0), 200.0),
+        (ChargedLaunch(2, None), HOUR_S),
+        (ChargedLaunch(2, 600.0), 600.0),
+        (ChargedLaunch(2, 5 * HOUR_S), HOUR_S),
+        (ChargedLaunch(2, 5 * HOUR_S, longest_s=1200.0), 1200.0),
+        (ChargedLaunch(2, None, trained_s=1000.0, longest_s=1200.0), 200.0),
     ],
 )
-def test_an_hour_at_most_is_charged_at_once(launch: Launch, least_s: float) -> None:
+def test_an_hour_at_most_is_charged_at_once(launch: ChargedLaunch, least_s: float) -> None:
     assert launch.least_s == least_s
 
 
@@ -32,25 +32,29 @@ def test_an_hour_at_most_is_charged_at_once(launch: Launch, least_s: float) -> N
     ("used", "launch", "sentence"),
     [
         (
-            budget(18.5), Launch(2, 2 * HOUR_S),
+            budget(18.5), ChargedLaunch(2, 2 * HOUR_S),
             "This launch would take 2 devices for up to 2 h (4 device-hours); token agent has 1.5 of 20 device-hours "
             "left.",
         ),
-        (budget(19.5), Launch(1, None), "1 device for up to 1 h (1 device-hours); token agent has 0.5 of 20"),
-        (budget(25), Launch(1, 60.0), "has 0 of 20 device-hours left"),
-        (budget(0, 1, 2), Launch(2, 60.0), "token agent may use 2 at a time, and its runs have or wait for 1"),
-        (budget(0, 0, 2), Launch(3, 60.0), "take 3 devices; token agent may use 2 at a time."),
-        (budget(), Launch(1, 60.0, trained_s=7200.0, longest_s=7200.0), "has trained for its 2 h, which token agent"),
+        (budget(19.5), ChargedLaunch(1, None), "1 device for up to 1 h (1 device-hours); token agent has 0.5 of 20"),
+        (budget(25), ChargedLaunch(1, 60.0), "has 0 of 20 device-hours left"),
+        (budget(0, 1, 2), ChargedLaunch(2, 60.0), "token agent may use 2 at a time, and its runs have or wait for 1"),
+        (budget(0, 0, 2), ChargedLaunch(3, 60.0), "take 3 devices; token agent may use 2 at a time."),
+        (
+            budget(),
+            ChargedLaunch(1, 60.0, trained_s=7200.0, longest_s=7200.0),
+            "has trained for its 2 h, which token agent",
+        ),
     ],
 )  # fmt: skip
-def test_refusal_has_the_number_and_the_rule(used: BudgetView, launch: Launch, sentence: str) -> None:
+def test_refusal_has_the_number_and_the_rule(used: BudgetView, launch: ChargedLaunch, sentence: str) -> None:
     with pytest.raises(OverBudget) as refused:
         check("agent", used, launch)
     assert sentence in str(refused.value)
 
 
 def test_what_fits_exactly_is_allowed() -> None:
-    check("agent", budget(18.0, 0, 2), Launch(2, HOUR_S))
+    check("agent", budget(18.0, 0, 2), ChargedLaunch(2, HOUR_S))
 
 
 @pytest.mark.parametrize(("most", "waits"), [(None, False), (1, False), (2, True), (3, False)])

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from worker.watched.command import Unusable, interpreter_of, located
+from worker.watched.command import UnusableCommand, interpreter_of, located
 
 
 @pytest.fixture
@@ -49,7 +49,7 @@ def test_the_first_executable_of_the_path_is_taken(folder):
     ],
 )
 def test_what_cannot_be_started_is_named_as_a_shell_names_it(folder, program, message, code):
-    with pytest.raises(Unusable) as caught:
+    with pytest.raises(UnusableCommand) as caught:
         located(program, search_path(folder))
     assert (str(caught.value), caught.value.exit_code) == (message, code)
 
