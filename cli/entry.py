@@ -38,9 +38,9 @@ def parsed(arguments: Sequence[str]) -> WatchOptions | None:
 
     words, tags, look_only = [*arguments], list[str](), False
     given = {"--name": "", "--project": "default", "--run": ""}
-    while words and words[0].startswith("-") and (word := words.pop(0)) != "--":
-        option, equals, value = word.partition("=")
-        if word == "--look-only":
+    while words and words[0].startswith("-") and (argument := words.pop(0)) != "--":
+        option, equals, value = argument.partition("=")
+        if argument == "--look-only":
             look_only = True
         elif option not in (*given, "--tag") or not (equals or words):
             return None

@@ -30,14 +30,14 @@ class LatestValues:
 
 
 def latest_values(
-    store: Store, run_id: str, names: Collection[str], seen: Seen | None = None
+    store: Store, run_id: str, names: Collection[str], earlier: Seen | None = None
 ) -> dict[str, LatestValues]:
     """Return the last values of those of the named series that the run has, and what came since `seen`."""
     if not names:
         return {}
     with store.read() as session:
         rows = [row for row in series_rows(session, [run_id], names=names) if row.name in names]
-        extremes = {row.id: _extremes_since(session, row, seen) if seen else () for row in rows}
+        extremes = {row.id: _extremes_since(session, row, earlier) if earlier else () for row in rows}
     latest: dict[str, LatestValues] = {}
     for row in rows:  # older attempts and lives first
         before = latest[row.name].extremes if row.name in latest else ()
@@ -60,9 +60,9 @@ class Seen:
     steps: Mapping[str, int]
 
 
-def _extremes_since(session: Session, row: SeriesRow, seen: Seen) -> tuple[float, ...]:
-    since = seen.steps.get(row.name) if row.attempt == seen.attempt else None
-    if row.attempt < seen.attempt or (since is not None and row.last_step <= since):
+def _extremes_since(session: Session, row: SeriesRow, earlier: Seen) -> tuple[float, ...]:
+    since = earlier.steps.get(row.name) if row.attempt == earlier.attempt else None
+    if row.attempt < earlier.attempt or (since is not None and row.last_step <= since):
         return ()
     if since is None or row.first_step > since:
         return tuple(value for value in (row.lowest, row.highest) if value is not None)

@@ -49,9 +49,9 @@ def take_place(store: Store, request: WatchRequest, now: float, lost_after_s: fl
     Raises Denied."""
     request = _masked(request)
     with store.write() as session:
-        known = session.scalars(select(WatchedTask).where(WatchedTask.watch_id == request.watch_id)).first()
-        if known is not None:
-            return _again(session, known, request, now)
+        own_task = session.scalars(select(WatchedTask).where(WatchedTask.watch_id == request.watch_id)).first()
+        if own_task is not None:
+            return _again(session, own_task, request, now)
         acting.rights().check(Action.ADD, request.project or DEFAULT_PROJECT)
         attempt = _latest_of_key(session, request)
         if attempt is not None and request.is_lasting:
@@ -68,17 +68,17 @@ def _masked(request: WatchRequest) -> WatchRequest:
     return request.model_copy(update={"command": command})
 
 
-def _again(session: Session, known: WatchedTask, request: WatchRequest, now: float) -> TakenPlace:
+def _again(session: Session, own_task: WatchedTask, request: WatchRequest, now: float) -> TakenPlace:
     """Give a process its place again, whatever became of it: it may have been away for days."""
-    attempt = session.get_one(Attempt, known.fence)
+    attempt = session.get_one(Attempt, own_task.fence)
     run = session.get_one(Run, attempt.run_id)
     if run.by != acting.rights().by or not acting.rights().may(Action.ADD, run.project):
         return TakenPlace("refused", "This command is watched by somebody else: start it again to watch it as your own.")
     if run.deleted_at is not None:
         return TakenPlace("refused", f"Run {run.id} was deleted; `rankzero restore {run.id}` brings it back.")
-    task = session.get_one(Task, (known.fence, known.node_rank))
-    guest = guests.welcome(session, known.fence, request, now, session.get_one(Node, task.node_id))
-    return TakenPlace("joined", "", run.id, run.name, known.fence, guest.node_id, guest.token)
+    task = session.get_one(Task, (own_task.fence, own_task.node_rank))
+    guest = guests.welcome(session, own_task.fence, request, now, session.get_one(Node, task.node_id))
+    return TakenPlace("joined", "", run.id, run.name, own_task.fence, guest.node_id, guest.token)
 
 
 def _latest_of_key(session: Session, request: WatchRequest) -> Attempt | None:

@@ -39,11 +39,11 @@ def shares_output(argv: Sequence[str], env: Mapping[str, str]) -> bool:
 def _launcher(argv: Sequence[str]) -> tuple[str, list[str]]:
     """Return the launcher in a command line, and the words behind it; an empty name without one that is known."""
     words = _words(argv)
-    for index, word in enumerate(words):
-        if word.endswith(".py"):  # what follows are the arguments of a script
+    for index, argument in enumerate(words):
+        if argument.endswith(".py"):  # what follows are the arguments of a script
             break
-        is_module = word == "-m"
-        name = "".join(words[index + 1 : index + 2]) if is_module else PurePath(word).name
+        is_module = argument == "-m"
+        name = "".join(words[index + 1 : index + 2]) if is_module else PurePath(argument).name
         if name in LAUNCHERS:
             return name, words[index + 1 :]
         if is_module:
@@ -54,10 +54,10 @@ def _launcher(argv: Sequence[str]) -> tuple[str, list[str]]:
 def script_of(argv: Sequence[str]) -> str:
     """Return the name of the script or module in a command line, without its folder."""
     words = _words(argv)
-    for word, following in pairwise([*words, ""]):
-        if word.endswith(".py"):
-            return PurePath(word).name
-        if word in ("-m", "--module") and following not in LAUNCHERS:
+    for argument, following in pairwise([*words, ""]):
+        if argument.endswith(".py"):
+            return PurePath(argument).name
+        if argument in ("-m", "--module") and following not in LAUNCHERS:
             return following
     return PurePath(words[0]).name if words else ""
 
@@ -79,8 +79,8 @@ def address_of(host: str | None, port: str | None, own_host: str) -> str:
 def _words(argv: Sequence[str]) -> list[str]:
     """Return the words of a command; those of a shell's `-c TEXT` one by one."""
     words: list[str] = []
-    for previous, word in zip(["", *argv], argv, strict=False):
-        words += _split(word) if previous in ("-c", "-lc", "-ec") else [word]
+    for previous, argument in zip(["", *argv], argv, strict=False):
+        words += _split(argument) if previous in ("-c", "-lc", "-ec") else [argument]
     return words
 
 
@@ -94,11 +94,11 @@ def _split(text: str) -> list[str]:
 def _options(words: Sequence[str]) -> dict[str, str]:
     """Return a launcher's options, which end where its script begins; names with underscores."""
     options: dict[str, str] = {}
-    for word, following in pairwise([*words, ""]):
-        if word.endswith(".py") or word in ("-m", "--module", "--"):
+    for argument, following in pairwise([*words, ""]):
+        if argument.endswith(".py") or argument in ("-m", "--module", "--"):
             break
-        if word.startswith("-"):
-            name, equals, value = word.lstrip("-").partition("=")
+        if argument.startswith("-"):
+            name, equals, value = argument.lstrip("-").partition("=")
             options[name.replace("-", "_")] = value if equals else following
     return options
 

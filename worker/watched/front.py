@@ -142,7 +142,7 @@ def described(options: WatchOptions, join: Join, host: str) -> Watched:
     return Watched(
         watch_id=folders.new_id(),
         run_id=folders.new_id(),
-        argv=[word.encode(errors="backslashreplace").decode() for word in options.argv],
+        argv=[argument.encode(errors="backslashreplace").decode() for argument in options.argv],
         cwd=os.getcwd(),  # noqa: PTH109
         host=host,
         account=_account(),

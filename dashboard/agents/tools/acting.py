@@ -26,32 +26,32 @@ class ActWanted(Arguments):
     remove_tags: Tags = ()
 
 
-async def act(call: Call, wanted: ActWanted) -> str:
+async def act(call: Call, arguments: ActWanted) -> str:
     """Do something to a run, once for each key."""
-    run_id = await call.run_id(wanted.run)
-    method, path, body = _request(run_id, wanted)
+    run_id = await call.run_id(arguments.run)
+    method, path, body = _request(run_id, arguments)
 
     async def ask() -> str:
         await call.api.ask(method, path, body)
         return run_id
 
-    content = [wanted.action, run_id, body]
-    _, is_earlier = await keyed.once(call, wanted.key, content, ask)
+    content = [arguments.action, run_id, body]
+    _, is_earlier = await keyed.once(call, arguments.key, content, ask)
     run = await call.api.ask("GET", f"/api/runs/{run_id}")
     shown = picked(run, ("id", "name", "state", "stop_requested_at", "attempt", "message", "waiting_for", "tags"))
     said = {"was_asked_before": True} if is_earlier else {}
-    return answer({"run": shown} | said | {"page": Own(call.page_of(run_id))}, wanted.limit)
+    return answer({"run": shown} | said | {"page": Own(call.page_of(run_id))}, arguments.limit)
 
 
-def _request(run_id: str, wanted: ActWanted) -> tuple[str, str, dict[str, Any]]:
+def _request(run_id: str, arguments: ActWanted) -> tuple[str, str, dict[str, Any]]:
     path = f"/api/runs/{run_id}"
-    if wanted.action == "stop":
-        return "POST", f"{path}/stop", {"reason": wanted.reason or None}
-    if wanted.action == "resume":
-        return "POST", f"{path}/resume", {"checkpoint": wanted.checkpoint or None}
-    if not wanted.add_tags and not wanted.remove_tags:
+    if arguments.action == "stop":
+        return "POST", f"{path}/stop", {"reason": arguments.reason or None}
+    if arguments.action == "resume":
+        return "POST", f"{path}/resume", {"checkpoint": arguments.checkpoint or None}
+    if not arguments.add_tags and not arguments.remove_tags:
         raise ToolRefused("Name the tags: `add_tags` or `remove_tags`.")
-    return "PATCH", path, {"add_tags": wanted.add_tags, "remove_tags": wanted.remove_tags}
+    return "PATCH", path, {"add_tags": arguments.add_tags, "remove_tags": arguments.remove_tags}
 
 
 TOOLS = (

@@ -22,9 +22,9 @@ class ClusterWanted(Arguments):
     cursor: Cursor = ""
 
 
-async def cluster(call: Call, wanted: ClusterWanted) -> str:
+async def cluster(call: Call, arguments: ClusterWanted) -> str:
     """Say what is free, who uses the rest, what waits, and list the nodes."""
-    start = offset_of(wanted.cursor)
+    start = offset_of(arguments.cursor)
     nodes = await call.api.ask("GET", "/api/nodes")
     live = await call.api.ask("GET", "/api/runs", state=OPEN, limit=MOST_LIVE)
     queue = [run for run in live if run["state"] == State.QUEUED]
@@ -36,7 +36,7 @@ async def cluster(call: Call, wanted: ClusterWanted) -> str:
         "queue": [picked(run, QUEUED) for run in reversed(queue[-MOST_QUEUED:])],
     }
     rows = [_node(node) for node in nodes][start:]
-    return answer(head, wanted.limit, ("nodes", rows), cursors_of(start, rows))
+    return answer(head, arguments.limit, ("nodes", rows), cursors_of(start, rows))
 
 
 def _users(nodes: Sequence[Mapping[str, Any]], live: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:

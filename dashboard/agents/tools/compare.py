@@ -20,15 +20,15 @@ class ComparisonWanted(Arguments):
     cursor: Cursor = ""
 
 
-async def compare(call: Call, wanted: ComparisonWanted) -> str:
+async def compare(call: Call, arguments: ComparisonWanted) -> str:
     """List the settings in which the runs differ, then the results of every series. Raises ToolRefused for one run."""
-    ids, start = [await call.run_id(word) for word in wanted.runs], offset_of(wanted.cursor)
+    ids, start = [await call.run_id(word) for word in arguments.runs], offset_of(arguments.cursor)
     if len(set(ids)) < 2:
         raise ToolRefused("Name at least two different runs; these words mean one.")
     compared = await call.api.ask("GET", "/api/compare", runs=",".join(ids), baseline="none")
     rows = [*map(_setting, compared["differences"]), *map(_series, compared["series"])][start:]
     runs = [{"id": one, "state": compared["states"][one], "name": compared["names"][one]} for one in compared["runs"]]
-    return answer({"runs_compared": runs}, wanted.limit, ("rows", rows), cursors_of(start, rows))
+    return answer({"runs_compared": runs}, arguments.limit, ("rows", rows), cursors_of(start, rows))
 
 
 def _setting(difference: Mapping[str, Any]) -> dict[str, Any]:

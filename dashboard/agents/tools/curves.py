@@ -25,28 +25,28 @@ class CurveWanted(Arguments):
     cursor: Cursor = ""
 
 
-async def curve(call: Call, wanted: CurveWanted) -> str:
+async def curve(call: Call, arguments: CurveWanted) -> str:
     """Give at most fifty points of a series, its lowest and highest among them; without one, list the series.
 
     Raises ToolRefused where it has none."""
-    run_id = await call.run_id(wanted.run)
-    if not wanted.series:
-        return await _series(call, run_id, wanted)
-    window = {"since": wanted.since or None, "until": wanted.until if wanted.until >= 0 else None}
+    run_id = await call.run_id(arguments.run)
+    if not arguments.series:
+        return await _series(call, run_id, arguments)
+    window = {"since": arguments.since or None, "until": arguments.until if arguments.until >= 0 else None}
     path = f"/api/runs/{run_id}/metrics"
-    found = await call.api.ask("GET", path, name=wanted.series, source="all", max_points=POINTS, **window)
-    points = [(step, rounded(value)) for step, value, _ in found.get(wanted.series, [])]
+    found = await call.api.ask("GET", path, name=arguments.series, source="all", max_points=POINTS, **window)
+    points = [(step, rounded(value)) for step, value, _ in found.get(arguments.series, [])]
     if not points:
         raise ToolRefused("The run has no such points; call `curve` without `series` for those that it has.", 404)
-    head = {"run": run_id, "series": wanted.series, "points": [list(point) for point in thinned(points, POINTS)]}
-    return answer(head, wanted.limit)
+    head = {"run": run_id, "series": arguments.series, "points": [list(point) for point in thinned(points, POINTS)]}
+    return answer(head, arguments.limit)
 
 
-async def _series(call: Call, run_id: str, wanted: CurveWanted) -> str:
-    start = offset_of(wanted.cursor)
+async def _series(call: Call, run_id: str, arguments: CurveWanted) -> str:
+    start = offset_of(arguments.cursor)
     compared = await call.api.ask("GET", "/api/compare", runs=run_id, baseline="none")
     rows = [{"series": one["name"]} | result_of(one["runs"].get(run_id, {})) for one in compared["series"]][start:]
-    return answer({"run": run_id}, wanted.limit, ("series", rows), cursors_of(start, rows))
+    return answer({"run": run_id}, arguments.limit, ("series", rows), cursors_of(start, rows))
 
 
 def result_of(figures: dict[str, Any]) -> dict[str, Any]:
@@ -61,13 +61,13 @@ def thinned(points: Sequence[tuple[int, Any]], most: int) -> list[tuple[int, Any
         return list(points)
     numbers = [number for number, (_, value) in enumerate(points) if isinstance(value, int | float)]
     words = [number for number, (_, value) in enumerate(points) if isinstance(value, str)]
-    kept = {0, len(points) - 1, *words[:1]}
+    thinned_points = {0, len(points) - 1, *words[:1]}
     if numbers:
-        kept |= {extreme(numbers, key=lambda number: points[number][1]) for extreme in (min, max)}
-    others = [number for number in range(len(points)) if number not in kept]
-    free = most - len(kept)
-    kept |= {others[position * len(others) // free] for position in range(free)}
-    return [points[number] for number in sorted(kept)]
+        thinned_points |= {extreme(numbers, key=lambda number: points[number][1]) for extreme in (min, max)}
+    others = [number for number in range(len(points)) if number not in thinned_points]
+    free = most - len(thinned_points)
+    thinned_points |= {others[position * len(others) // free] for position in range(free)}
+    return [points[number] for number in sorted(thinned_points)]
 
 
 TOOLS = (

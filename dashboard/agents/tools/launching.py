@@ -40,14 +40,16 @@ class LaunchWanted(ProposedRun):
     key: Key
 
 
-async def propose(call: Call, wanted: ProposedRun) -> str:
+async def propose(call: Call, arguments: ProposedRun) -> str:
     """Say what a run would take, launch nothing, and give the address of the filled form that a person opens.
 
     Raises ToolRefused where the link would be too long."""
-    spec, like = await _spec(call, wanted)
+    spec, like = await _spec(call, arguments)
     planned = await call.api.ask("POST", "/api/preview", spec)
-    link = proposals.path(call.service.credentials, wanted.spec, like, call.api.principal.rights, call.service.clock())
-    if len(link) > wanted.limit // 2:
+    link = proposals.path(
+        call.service.credentials, arguments.spec, like, call.api.principal.rights, call.service.clock()
+    )
+    if len(link) > arguments.limit // 2:
         raise ToolRefused(f"The link would have {len(link)} bytes: shorten `spec`, or raise `limit` to twice that.")
     head = {
         "takes": _takes(spec, planned),
@@ -57,22 +59,22 @@ async def propose(call: Call, wanted: ProposedRun) -> str:
         "link": Own(call.url + link),
         "next": Own("Nothing was launched. Give the link to a person, who launches it there."),
     }
-    return answer(present(head), wanted.limit)
+    return answer(present(head), arguments.limit)
 
 
-async def launch(call: Call, wanted: LaunchWanted) -> str:
+async def launch(call: Call, arguments: LaunchWanted) -> str:
     """Launch a run within the budget of the token; with the same key again, the same run is answered."""
     await require_budget(call)
-    spec, like = await _spec(call, wanted)
+    spec, like = await _spec(call, arguments)
 
     async def submit() -> str:
         return str((await call.api.ask("POST", "/api/runs", spec, like=like or None))["id"])
 
-    run_id, is_earlier = await keyed.once(call, wanted.key, ["launch", wanted.spec, like], submit)
+    run_id, is_earlier = await keyed.once(call, arguments.key, ["launch", arguments.spec, like], submit)
     run = await call.api.ask("GET", f"/api/runs/{run_id}")
     head = picked(run, ("id", "name", "state", "waiting_for", "expected_start_at", "nodes", "world_size"))
     said = {"was_launched_before": True} if is_earlier else {}
-    return answer({"run": head} | said | {"page": Own(call.page_of(run_id))}, wanted.limit)
+    return answer({"run": head} | said | {"page": Own(call.page_of(run_id))}, arguments.limit)
 
 
 async def require_budget(call: Call) -> None:
@@ -82,15 +84,15 @@ async def require_budget(call: Call) -> None:
         raise ToolRefused(NO_BUDGET, 403)
 
 
-async def _spec(call: Call, wanted: ProposedRun) -> tuple[dict[str, Any], str]:
+async def _spec(call: Call, arguments: ProposedRun) -> tuple[dict[str, Any], str]:
     """Return the whole spec, and the id of the run that it is like; empty for none. Raises ToolRefused."""
-    if not wanted.like:
-        if not wanted.spec:
+    if not arguments.like:
+        if not arguments.spec:
             raise ToolRefused("Say what to run: `spec` with a target, or `like` with an earlier run.")
-        return wanted.spec, ""
-    run_id = await call.run_id(wanted.like)
+        return arguments.spec, ""
+    run_id = await call.run_id(arguments.like)
     run = await call.api.ask("GET", f"/api/runs/{run_id}")
-    return run["spec"] | wanted.spec, run_id
+    return run["spec"] | arguments.spec, run_id
 
 
 def _takes(spec: Mapping[str, Any], planned: Mapping[str, Any]) -> dict[str, Any]:

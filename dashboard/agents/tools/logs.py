@@ -45,29 +45,29 @@ class LogPlace(NamedTuple):
         return ".".join(map(str, self))
 
 
-async def logs(call: Call, wanted: LogsWanted) -> str:
+async def logs(call: Call, arguments: LogsWanted) -> str:
     """Find the lines of a run's latest attempt that contain a text."""
-    run_id, place = await call.run_id(wanted.run), _place(wanted.cursor)
+    run_id, place = await call.run_id(arguments.run), _place(arguments.cursor)
     begin = {"log": place.log, "offset": place.offset, "line": place.line, "limit": SEARCHED_LINES}
-    where = {"rank": wanted.rank, "stream": wanted.stream}
+    where = {"rank": arguments.rank, "stream": arguments.stream}
     path = f"/api/runs/{run_id}/logs/merged/search"
-    found = await call.api.ask("GET", path, q=wanted.pattern, **where, **begin)
-    hits = found["hits"][place.skipped : place.skipped + MOST_LINES]
-    lines, room = list[dict[str, Any]](), wanted.limit
+    page = await call.api.ask("GET", path, q=arguments.pattern, **where, **begin)
+    hits = page["hits"][place.skipped : place.skipped + MOST_LINES]
+    lines, room = list[dict[str, Any]](), arguments.limit
     for hit in hits:
         if room < 0:
             break  # the rest is for the next answer: nobody reads it now
-        lines.append(await _with_context(call, run_id, hit, wanted.context))
+        lines.append(await _with_context(call, run_id, hit, arguments.context))
         room -= size(lines[-1])
     cursors = [place._replace(skipped=place.skipped + number).cursor for number in range(len(lines))]
-    return answer({"run": run_id}, wanted.limit, ("lines", lines), [*cursors, *_next(found, place, len(lines))])
+    return answer({"run": run_id}, arguments.limit, ("lines", lines), [*cursors, *_next(page, place, len(lines))])
 
 
-def _next(found: Mapping[str, Any], place: LogPlace, answered: int) -> list[str]:
+def _next(page: Mapping[str, Any], place: LogPlace, answered: int) -> list[str]:
     """Return the cursor behind the answered lines: further ones of this search, or the next one; none at the end."""
-    if place.skipped + answered < len(found["hits"]):
+    if place.skipped + answered < len(page["hits"]):
         return [place._replace(skipped=place.skipped + answered).cursor]
-    return [] if found["is_complete"] else [LogPlace(found["log"], found["offset"], found["line"]).cursor]
+    return [] if page["is_complete"] else [LogPlace(page["log"], page["offset"], page["line"]).cursor]
 
 
 def _place(cursor: str) -> LogPlace:
@@ -80,14 +80,14 @@ def _place(cursor: str) -> LogPlace:
 
 async def _with_context(call: Call, run_id: str, hit: Mapping[str, Any], lines: int) -> dict[str, Any]:
     """Return a line with those around it."""
-    found = {"rank": hit["rank"], "stream": hit["stream"]} | picked(hit, ("line", "at", "text"))
+    page = {"rank": hit["rank"], "stream": hit["stream"]} | picked(hit, ("line", "at", "text"))
     if not lines:
-        return found
+        return page
     first = max(0, hit["offset"] - AROUND_BYTES)
     where = {"rank": hit["rank"], "stream": hit["stream"], "offset": first, "limit": 3 * AROUND_BYTES}
     around = await call.api.bytes_of("GET", f"/api/runs/{run_id}/logs", **where)
     before, _, after = around[: hit["offset"] - first], *around[hit["offset"] - first :].partition(b"\n")[1:]
-    return found | {
+    return page | {
         "before": _texts(before.splitlines()[-lines:], len(before) == AROUND_BYTES),
         "after": _texts(after.splitlines()[:lines]),
     }

@@ -21,9 +21,9 @@ class RanksWanted(Arguments):
     cursor: Cursor = ""
 
 
-async def ranks(call: Call, wanted: RanksWanted) -> str:
+async def ranks(call: Call, arguments: RanksWanted) -> str:
     """Name the slow ranks and their cause, then list the ranks with the seconds of their steps, the slowest first."""
-    run_id, start = await call.run_id(wanted.run), offset_of(wanted.cursor)
+    run_id, start = await call.run_id(arguments.run), offset_of(arguments.cursor)
     views = await call.api.ask("GET", f"/api/runs/{run_id}/ranks")
     phases = await call.api.ask("GET", f"/api/runs/{run_id}/phases")
     rows = [picked(view, RANK) | {"seconds": _seconds(phases["ranks"].get(str(view["rank"]), {}))} for view in views]
@@ -32,7 +32,7 @@ async def ranks(call: Call, wanted: RanksWanted) -> str:
     head = {"slow": [picked(one, ("rank", "node", "cause", "lost_share")) for one in phases["slow"]]}
     left = rows[start:]
     said = present({"note": None if rows else UNWATCHED})
-    return answer({"run": run_id} | head | said, wanted.limit, ("ranks", left), cursors_of(start, left))
+    return answer({"run": run_id} | head | said, arguments.limit, ("ranks", left), cursors_of(start, left))
 
 
 def _seconds(phases: Mapping[str, Any]) -> dict[str, Any]:

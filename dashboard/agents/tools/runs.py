@@ -28,12 +28,12 @@ class RunsWanted(Arguments):
     cursor: Cursor = ""
 
 
-async def runs(call: Call, wanted: RunsWanted) -> str:
+async def runs(call: Call, arguments: RunsWanted) -> str:
     """List the runs that match, newest first."""
-    start = offset_of(wanted.cursor)
-    found = await call.api.ask("GET", "/api/runs", filter=wanted.filter, limit=AT_ONCE, offset=start)
-    lines = [picked(run, (*LINE, *WRITTEN)) for run in found]
-    return answer({}, wanted.limit, ("runs", lines), cursors_of(start, lines, len(found) == AT_ONCE))
+    start = offset_of(arguments.cursor)
+    page = await call.api.ask("GET", "/api/runs", filter=arguments.filter, limit=AT_ONCE, offset=start)
+    lines = [picked(run, (*LINE, *WRITTEN)) for run in page]
+    return answer({}, arguments.limit, ("runs", lines), cursors_of(start, lines, len(page) == AT_ONCE))
 
 
 class RunWanted(Arguments):
@@ -43,9 +43,9 @@ class RunWanted(Arguments):
     cursor: Cursor = ""
 
 
-async def run(call: Call, wanted: RunWanted) -> str:
+async def run(call: Call, arguments: RunWanted) -> str:
     """Say how a run is: the sentence that matters, its figures, what was noticed, and the fix."""
-    run_id, start = await call.run_id(wanted.run), offset_of(wanted.cursor)
+    run_id, start = await call.run_id(arguments.run), offset_of(arguments.cursor)
     view = await call.api.ask("GET", f"/api/runs/{run_id}")
     noticed = [picked(one, FINDING) for one in await call.api.ask("GET", f"/api/runs/{run_id}/findings")]
     findings = sorted(noticed, key=lambda one: "gone_at" in one)[start:]
@@ -55,7 +55,7 @@ async def run(call: Call, wanted: RunWanted) -> str:
         "fix": _fix(view),
         "page": Own(call.page_of(run_id)),
     }
-    return answer(present(head), wanted.limit, ("findings", findings), cursors_of(start, findings))
+    return answer(present(head), arguments.limit, ("findings", findings), cursors_of(start, findings))
 
 
 def sentence_of(run: Mapping[str, Any]) -> str:
