@@ -246,7 +246,7 @@ def curves_of(product: Product, run_id: str) -> dict[str, tuple[list[int], list[
 def checkpoints(product: Product, run_id: str) -> dict[str, tuple[int | None, bool]]:
     """Step and whether it is complete by name below the working directory."""
     listed = product.get(f"/api/runs/{run_id}/checkpoints")
-    return {c["name"].removeprefix("work/"): (c["step"], c["complete"]) for c in listed}
+    return {c["name"].removeprefix("work/").removeprefix("workdir/"): (c["step"], c["complete"]) for c in listed}
 
 
 def resumed_from(product: Product, run_id: str) -> str:
