@@ -19,9 +19,10 @@ from db import acting
 class ToolRefused(Exception):
     """A call that is answered with a sentence instead of a result."""
 
-    def __init__(self, message: str, status: int = 400) -> None:
+    def __init__(self, message: str, status: int = 400, *, may_quote: bool = False) -> None:
+        """`may_quote`: the sentence may contain what users wrote, such as the command of a watched run."""
         super().__init__(message)
-        self.status = status
+        self.status, self.may_quote = status, may_quote
 
 
 class OwnApi:
@@ -43,7 +44,7 @@ class OwnApi:
         with self.acting():
             await self._scope["app"].router(scope, response.receive, response.send)
         if response.status >= 400:
-            raise ToolRefused(_sentence(response), response.status)
+            raise ToolRefused(_sentence(response), response.status, may_quote=response.status == 409)
         return response.content
 
     @contextmanager

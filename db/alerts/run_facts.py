@@ -14,6 +14,7 @@ from sqlalchemy.orm import Session, aliased
 from db.attempts.deliveries import are_sent
 from db.engine import Store
 from db.health.incidents import in_quarantine, machine_of
+from db.lookups import is_ours
 from db.metrics import points
 from db.metrics.curves import StepRange, thinned_points
 from db.metrics.points import unpack
@@ -212,7 +213,7 @@ def quarantined(store: Store) -> list[RunEvent]:
     """The nodes and devices in quarantine, an event each."""
     with store.read() as session:
         by_machine = in_quarantine(session)
-        named = session.scalars(select(Node).where(Node.removed_at.is_(None))) if by_machine else ()
+        named = session.scalars(select(Node).where(Node.removed_at.is_(None), is_ours())) if by_machine else ()
         names = {machine_of(node): node.name for node in named}
         return [
             left_out(machine, names[machine], device, Quarantine(row.since, row.why))

@@ -113,7 +113,8 @@ def _taken_s(now: float) -> ColumnElement[float]:
     took_s = func.coalesce(ended_at, now) - placed_at
     has_ended = ended_at.is_not(None)
     return case(
-        (and_(placed_at.is_(None), has_ended), 0.0), (or_(has_ended, took_s > Charge.least_s), took_s),
+        (and_(has_ended, or_(placed_at.is_(None), took_s < 0.0)), 0.0),  # a clock may go back
+        (or_(has_ended, took_s > Charge.least_s), took_s),
         else_=Charge.least_s,
     )  # fmt: skip
 

@@ -73,7 +73,9 @@ def _again(session: Session, own_task: WatchedTask, request: WatchRequest, now: 
     attempt = session.get_one(Attempt, own_task.fence)
     run = session.get_one(Run, attempt.run_id)
     if run.by != acting.rights().by or not acting.rights().may(Action.ADD, run.project):
-        return TakenPlace("refused", "This command is watched by somebody else: start it again to watch it as your own.")
+        return TakenPlace(
+            "refused", "This command is watched by somebody else: start it again to watch it as your own."
+        )
     if run.deleted_at is not None:
         return TakenPlace("refused", f"Run {run.id} was deleted; `rankzero restore {run.id}` brings it back.")
     task = session.get_one(Task, (own_task.fence, own_task.node_rank))

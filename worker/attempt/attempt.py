@@ -545,6 +545,8 @@ class LocalAttempt:
         """End an attempt that a newer one has replaced; its last logs and points are uploaded while accepted.
 
         Where its end was reported before, nothing more is sent."""
+        if self._guest and self.is_over and self._is_end_taken():
+            return
         if self._delivery.is_reported:
             log.info("attempt %s: the server wants no more of its data: %s", self.label, message)
             if self._delivery.is_ended and self._are_files_masked():
@@ -565,6 +567,12 @@ class LocalAttempt:
                 self.stop(self.assignment.spec.stop_grace_s)
             return
         raise RequestFailed(message)  # only its data was refused: no reason to end a training
+
+    def _is_end_taken(self) -> bool:
+        """Whether the server has its end, of which only the answer was lost: it takes the same report once more."""
+        with suppress(AttemptSuperseded):
+            self._report_end(self._clock.now())
+        return self._reported in TERMINAL_STATES and not self._delivery.is_reported
 
     def _are_files_masked(self) -> bool:
         """Whether the files on this node are without the secrets, which the server gives until it has the end."""

@@ -79,6 +79,9 @@ def end_of(
         interfaces=_interfaces(launch.get("env") or {}),
     )
     facts = replace(facts, rerun=_rerun(facts, folder), left_early=_left_early(facts, state, folder))
+    if was_interrupted(launch, state):
+        report = {"state": "stopped", "pid": state["pid"], "exit_code": state["exit_code"]}
+        return TaskReport.model_validate(report | {"message": INTERRUPTED, "ended_at": state.get("ended_at")})
     verdict = explain_end(facts)
     message = SHUTDOWN_MESSAGE if shut_down and verdict.state == "stopped" else verdict.message
     return TaskReport(
@@ -91,6 +94,15 @@ def end_of(
         error=verdict.error,
         ended_at=state.get("ended_at"),
     )
+
+
+INTERRUPTED = "It was interrupted where it was started: by Ctrl-C, or another SIGINT."
+
+
+def was_interrupted(launch: dict[str, Any], state: dict[str, Any]) -> bool:
+    """Whether the person who started a watched command has ended it in their terminal."""
+    by_sigint = state["signal"] == "SIGINT" or state["exit_code"] == 130
+    return bool(launch.get("watched")) and by_sigint and state["stop_requested_at"] is None
 
 
 def _is_one_stream(launch: dict[str, Any]) -> bool:

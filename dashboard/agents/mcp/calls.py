@@ -14,7 +14,7 @@ from sqlalchemy.exc import TimeoutError as PoolTimeout
 from starlette.concurrency import run_in_threadpool
 from starlette.requests import Request
 
-from dashboard.agents.answers import clean, cut
+from dashboard.agents.answers import TextFence, clean, cut
 from dashboard.agents.own_api import OwnApi, ToolRefused
 from dashboard.agents.tool import Arguments, Call, Tool
 from dashboard.agents.tools import acting as acting_tools
@@ -61,7 +61,7 @@ class Calls:
             try:
                 return await tool.answer(Call(self._service, api, shown_url(request)), _checked(tool, arguments))
             except ToolRefused as error:
-                raise ToolRefused(cut(clean(str(error)), LONGEST_ERROR), error.status) from None
+                raise ToolRefused(_refusal(error), error.status) from None
 
     @contextmanager
     def _counted(self, api: OwnApi) -> Iterator[None]:
@@ -100,3 +100,11 @@ def _checked(tool: Tool, arguments: Mapping[str, Any]) -> Arguments:
         return tool.arguments.model_validate(arguments)
     except ValidationError as error:
         raise ToolRefused(describe(error.errors())[1], 422) from None
+
+
+def _refusal(error: ToolRefused) -> str:
+    """Return the sentence of a refusal, fenced where it may quote what users wrote."""
+    if not error.may_quote:
+        return cut(clean(str(error)), LONGEST_ERROR)
+    fence = TextFence(LONGEST_ERROR)
+    return f"{fence.rule} {fence.text(str(error))}"

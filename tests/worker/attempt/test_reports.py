@@ -84,3 +84,16 @@ def test_a_watched_commands_traceback_is_found_in_its_own_rank_and_in_merged_out
     end = end_of(tmp_path, state, launch, "node", 1, shut_down=False)
     assert (end.state, end.reason) == ("failed", Reason.SCRIPT_ERROR)
     assert end.message.startswith("rank 3 on node: ValueError: rank three has enough")
+
+
+@pytest.mark.parametrize(("signal", "exit_code"), [("SIGINT", -2), (None, 130)])
+def test_a_watched_command_that_its_person_interrupts_is_stopped(tmp_path, signal, exit_code):
+    (tmp_path / "logs").mkdir()
+    (tmp_path / "logs" / "rank0.err").write_text("Traceback (most recent call last):\nKeyboardInterrupt\n")
+    state = {"exit_code": exit_code, "signal": signal, "stop_requested_at": None, "killed": [], "launch_error": None}
+    launch = {"launcher": "python", "watched": True}
+    end = end_of(tmp_path, state | {"pid": 7}, launch, "node", 0, shut_down=False)
+    assert (end.state, end.reason, end.exit_code) == ("stopped", None, exit_code)
+    assert "Ctrl-C" in end.message
+    launched = end_of(tmp_path, state | {"pid": 7}, launch | {"watched": False}, "node", 0, shut_down=False)
+    assert launched.state == "failed"
