@@ -35,7 +35,8 @@ from domain.scheduling.epochs import Epochs, epochs_of
 from domain.scheduling.fit import without_names
 from domain.scheduling.throughput import logged_total, pace, total_ahead
 from domain.spec import RunSpec
-from domain.views import DeliveryView, RunView, WatchedView, with_attention
+from domain.views import DeliveryView, RunView, with_attention
+from domain.watched_views import WatchedView
 
 
 class RunRow(NamedTuple):

@@ -14,7 +14,7 @@ from db.exceptions import WrongState
 from db.models import Attempt, Run, RunTag, WatchedRun, WatchedTask
 from db.people.visibility import visible_runs
 from domain.recovery import UnclearCheckpoint
-from domain.views import WatchedView
+from domain.watched_views import WatchedView
 from domain.watching.views import command_again, path_on_machine
 
 _WATCHED = (

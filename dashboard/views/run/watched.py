@@ -8,7 +8,8 @@ from dashboard.views.layout import actions, permissions, visitor
 from dashboard.views.run import dialogs
 from domain.people.roles import Action
 from domain.text.formats import as_text
-from domain.views import RunView, WatchedView
+from domain.views import RunView
+from domain.watched_views import WatchedView
 
 AGAIN = "Start again"
 
