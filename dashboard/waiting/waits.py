@@ -147,7 +147,7 @@ class _Wait:
         if (before.state, before.attempt) != (run.state, run.attempt):
             told = ("state", "attempt", "reason", "message", "next_step", "waiting_for")
             news |= {name: value for name in told if (value := getattr(run, name)) is not None}
-        if (before.attempt, before.step) != (run.attempt, run.step):
+        if (before.attempt, before.step) != (run.attempt, run.step) or (is_met and values):
             last = {name: one.last for name, one in values.items()}
             news |= {"step": run.step, "values": main_values(self._service.store, run.id) | last}
         if new := self._new(findings):

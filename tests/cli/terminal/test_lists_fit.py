@@ -153,5 +153,5 @@ def test_every_module_that_prints_tables_has_its_list_here() -> None:
         "runs", "nodes", "alerts", "export", "tokens", "users", "secrets", "audit", "checkpoints", "output", "compare",
         "retention", "resume_plan",
     }  # fmt: skip
-    figures = {"node_installation", "preflight", "importing", "performance", "studies", "tensors"}
+    figures = {"node_installation", "preflight", "importing", "performance", "studies", "sync", "tensors"}
     assert printing == listing | figures, "add the list to LISTS, or name why it is a table of figures"

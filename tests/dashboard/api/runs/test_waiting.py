@@ -83,8 +83,9 @@ def test_only_what_is_new_is_in_the_answer(dashboard: Running, node: FakeNode, t
 def test_a_wait_ends_when_a_figure_reaches_a_value(
     dashboard: Running, node: FakeNode, task: TaskRef, run_id: str, threads: ThreadPoolExecutor
 ) -> None:
-    outcome = waiting(threads, dashboard, run_id, until="val/loss < 0.2")
     node.log_points(task, 0, val__loss=[(1, 0.9, 1e9)])
+    before = asked(dashboard, run_id, until="val/loss < 0.2", timeout=0).json()
+    outcome = waiting(threads, dashboard, run_id, until="val/loss < 0.2", since=before["cursor"])
     node.log_points(task, 10, val__loss=[(2, 0.1, 1e9), (3, 0.8, 1e9)])
     news = outcome.result().json()
     assert (news["reached"], news["is_met"], news["values"]) == ("condition", True, {"val/loss": 0.8})
